@@ -1,0 +1,302 @@
+package event
+
+import (
+	"encoding/json"
+	"time"
+
+	"perdure.dev/perdure/internal/id"
+)
+
+// Spec is what a session is made to be. It does not change after creation.
+type Spec struct {
+	Model        string   `json:"model,omitempty"`        // "provider/model", or "scripted:FILE"; empty: no agent
+	Instructions string   `json:"instructions,omitempty"` // added to the system prompt
+	Image        string   `json:"image"`                  // "host" or "dir:PATH"
+	Driver       string   `json:"driver"`
+	Env          []string `json:"env,omitempty"` // KEY=VALUE, for every process in the workspace
+	Limits       Limits   `json:"limits"`
+}
+
+// Limits bound a session. Zero means the daemon's default; see docs/scope.md for which are enforced by which driver.
+type Limits struct {
+	Steps       int           `json:"steps,omitempty"`          // model calls per turn
+	TotalTokens int64         `json:"total_tokens,omitempty"`   // input + output over the session's life
+	CostMicros  int64         `json:"cost_micros,omitempty"`    // millionths of a US dollar over the session's life
+	TurnTime    time.Duration `json:"turn_time_ns,omitempty"`   // wall time of one turn
+	MemoryBytes int64         `json:"memory_bytes,omitempty"`   // RAM of the sandbox
+	DiskBytes   int64         `json:"disk_bytes,omitempty"`     // files above the image
+	Processes   int           `json:"processes,omitempty"`      // inside the sandbox
+	ContextSize int           `json:"context_tokens,omitempty"` // the model's window, when the provider does not know it
+}
+
+// ForkOrigin says where a forked session comes from.
+type ForkOrigin struct {
+	ParentID     id.Session    `json:"parent_id"`
+	CheckpointID id.Checkpoint `json:"checkpoint_id"`
+	CutSeq       Seq           `json:"cut_seq"` // the child sees the parent's timeline up to here
+}
+
+// SessionCreatedData is the payload of SessionCreated.
+type SessionCreatedData struct {
+	Name        string       `json:"name"`
+	Goal        string       `json:"goal,omitempty"`
+	WorkspaceID id.Workspace `json:"workspace_id"`
+	Spec        Spec         `json:"spec"`
+	Fork        *ForkOrigin  `json:"fork,omitempty"`
+}
+
+// SessionForkedData is the payload of SessionForked.
+type SessionForkedData struct {
+	CheckpointID id.Checkpoint `json:"checkpoint_id"`
+	Children     []id.Session  `json:"children"`
+}
+
+// SessionRolledBackData is the payload of SessionRolledBack. Events in (CutSeq, this event) leave the timeline.
+type SessionRolledBackData struct {
+	CheckpointID     id.Checkpoint `json:"checkpoint_id"`
+	CutSession       id.Session    `json:"cut_session"` // whose log CutSeq counts in: this one, or an ancestor of a fork
+	CutSeq           Seq           `json:"cut_seq"`
+	UndoCheckpointID id.Checkpoint `json:"undo_checkpoint_id"` // taken just before; rolling back to it is the undo
+	Undo             bool          `json:"undo,omitempty"`     // this rollback is itself an undo
+}
+
+// SessionCanceledData is the payload of SessionCanceled.
+type SessionCanceledData struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// SessionFinishedData is the payload of SessionFinished. Without done_when a result is unverified.
+type SessionFinishedData struct {
+	Result   string `json:"result,omitempty"`
+	Verified bool   `json:"verified"`
+}
+
+// SessionFailedData is the payload of SessionFailed.
+type SessionFailedData struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// LimitData is the payload of LimitWarned and LimitReached.
+type LimitData struct {
+	Limit string `json:"limit"` // the JSON name in Limits
+	Used  int64  `json:"used"`
+	Max   int64  `json:"max"`
+}
+
+// Delivery says how a user message enters a session.
+type Delivery string
+
+// The deliveries.
+const (
+	Steer     Delivery = "steer"     // before the next model call
+	Queue     Delivery = "queue"     // as the next turn
+	Interrupt Delivery = "interrupt" // stop what is running, then as the next turn
+)
+
+// MessageUserData is the payload of MessageUser.
+type MessageUserData struct {
+	Text     string   `json:"text"`
+	Delivery Delivery `json:"delivery"`
+}
+
+// ToolCall is the model's request to run a tool.
+type ToolCall struct {
+	CallID    string          `json:"call_id"` // the model's own id for it, unique in its message
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`     // a JSON object; or a JSON string with what arrived, if Cut
+	Cut       bool            `json:"cut,omitempty"` // the arguments arrived incomplete: never run
+}
+
+// MessageAgentData is the payload of MessageAgent: one finished answer of the model.
+type MessageAgentData struct {
+	Text      string     `json:"text,omitempty"`
+	ToolCalls []ToolCall `json:"tool_calls,omitempty"`
+	// Native is the provider's own form of the answer, where it must be sent back unchanged (signed thinking blocks).
+	Native json.RawMessage `json:"native,omitempty"`
+}
+
+// TurnStartedData is the payload of TurnStarted.
+type TurnStartedData struct {
+	Messages []Seq `json:"messages"` // the user messages that it answers
+}
+
+// TurnFinishedData is the payload of TurnFinished.
+type TurnFinishedData struct {
+	Reason string `json:"reason"` // answered, finished, canceled, interrupted, limit, failed
+}
+
+// ModelRequestedData is the payload of ModelRequested.
+type ModelRequestedData struct {
+	Model    string `json:"model"`
+	Messages int    `json:"messages"` // in the view that was sent
+	Attempt  int    `json:"attempt"`  // from 1
+}
+
+// Usage counts tokens. Cached is the part of Input that the provider had cached; it is not to be added to Input.
+type Usage struct {
+	Input      int64 `json:"input"`
+	Output     int64 `json:"output"`
+	Cached     int64 `json:"cached,omitempty"`
+	CostMicros int64 `json:"cost_micros,omitempty"` // millionths of a US dollar, if known
+}
+
+// ModelRespondedData is the payload of ModelResponded.
+type ModelRespondedData struct {
+	StopReason string `json:"stop_reason"`
+	Usage      Usage  `json:"usage"`
+	DurationMS int64  `json:"duration_ms"`
+}
+
+// ModelFailedData is the payload of ModelFailed: one attempt that gave no answer.
+type ModelFailedData struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Retry   bool   `json:"retry"` // another attempt follows
+	Delay   int64  `json:"delay_ms,omitempty"`
+}
+
+// ContextTrimmedData is the payload of ContextTrimmed: whole turns that the view no longer shows the model.
+type ContextTrimmedData struct {
+	KeepFrom Seq   `json:"keep_from"` // the oldest event that stays in the view (the goal stays always)
+	Turns    int   `json:"turns"`     // dropped by this trim
+	Tokens   int64 `json:"tokens"`    // estimate of what was dropped
+}
+
+// ToolRequestedData is the payload of ToolRequested. Its event's id is the exec id of what it starts.
+type ToolRequestedData struct {
+	ToolCall
+}
+
+// ToolStartedData is the payload of ToolStarted: the intent, logged before the act.
+type ToolStartedData struct {
+	CallID string  `json:"call_id"`
+	ExecID id.Exec `json:"exec_id,omitempty"`
+}
+
+// Outcome says how a tool call ended.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeOK          Outcome = "ok"
+	OutcomeError       Outcome = "error" // it ran and failed, or was refused
+	OutcomeTimeout     Outcome = "timeout"
+	OutcomeCanceled    Outcome = "canceled"
+	OutcomeInterrupted Outcome = "interrupted" // it was running when the sandbox died or the timeline moved
+	OutcomeUnknown     Outcome = "unknown"     // it may or may not have run
+)
+
+// ToolFinishedData is the payload of ToolFinished.
+type ToolFinishedData struct {
+	CallID     string      `json:"call_id"`
+	Outcome    Outcome     `json:"outcome"`
+	Output     string      `json:"output"`             // as the model sees it, possibly cut
+	Artifact   id.Artifact `json:"artifact,omitempty"` // the whole output, where Output is cut
+	ExitCode   *int        `json:"exit_code,omitempty"`
+	DurationMS int64       `json:"duration_ms"`
+	Collected  bool        `json:"collected,omitempty"` // finished while no daemon ran; its result was collected later
+}
+
+// ExecStartedData is the payload of ExecStarted.
+type ExecStartedData struct {
+	ExecID id.Exec  `json:"exec_id"`
+	Argv   []string `json:"argv"`
+	TTY    bool     `json:"tty,omitempty"`
+}
+
+// ExecFinishedData is the payload of ExecFinished.
+type ExecFinishedData struct {
+	ExecID   id.Exec `json:"exec_id"`
+	ExitCode *int    `json:"exit_code"` // null when there is none: killed, lost
+	Signal   string  `json:"signal,omitempty"`
+	Cause    string  `json:"cause,omitempty"`
+}
+
+// CheckpointKind says why a checkpoint was taken.
+type CheckpointKind string
+
+// The kinds.
+const (
+	KindUser    CheckpointKind = "user"
+	KindAgent   CheckpointKind = "agent"
+	KindSuspend CheckpointKind = "suspend"
+	KindStop    CheckpointKind = "stop"
+	KindUndo    CheckpointKind = "undo" // automatic, before a rollback
+	KindFork    CheckpointKind = "fork" // automatic, for a fork of the present state
+)
+
+// CheckpointCreatedData is the payload of CheckpointCreated.
+type CheckpointCreatedData struct {
+	CheckpointID id.Checkpoint  `json:"checkpoint_id"`
+	Kind         CheckpointKind `json:"kind"`
+	Message      string         `json:"message,omitempty"`
+	Keep         bool           `json:"keep,omitempty"` // not subject to retention
+	CutSeq       Seq            `json:"cut_seq"`
+	ParentID     id.Checkpoint  `json:"parent_id,omitempty"` // the checkpoint that the workspace descends from
+	Memory       bool           `json:"memory"`              // has a memory image
+	Layers       []id.Layer     `json:"layers"`              // bottom first, above the image
+	PauseMS      float64        `json:"pause_ms"`
+	MemoryBytes  int64          `json:"memory_bytes"`
+	FileBytes    int64          `json:"file_bytes"` // of the new layer
+	ManifestHash string         `json:"manifest_hash"`
+}
+
+// CheckpointDurableData is the payload of CheckpointDurable.
+type CheckpointDurableData struct {
+	CheckpointID id.Checkpoint `json:"checkpoint_id"`
+}
+
+// CheckpointFailedData is the payload of CheckpointFailed.
+type CheckpointFailedData struct {
+	CheckpointID id.Checkpoint `json:"checkpoint_id"`
+	Code         string        `json:"code"`
+	Message      string        `json:"message"`
+}
+
+// CheckpointDeletedData is the payload of CheckpointDeleted.
+type CheckpointDeletedData struct {
+	CheckpointID id.Checkpoint `json:"checkpoint_id"`
+	Reason       string        `json:"reason"` // asked, retention
+}
+
+// WorkspaceStartedData is the payload of WorkspaceStarted: a sandbox runs the workspace.
+type WorkspaceStartedData struct {
+	SandboxID id.Sandbox `json:"sandbox_id"`
+	Driver    string     `json:"driver"`
+	Missing   []string   `json:"missing,omitempty"` // what this machine cannot give it, such as "network: no TAP device"
+}
+
+// WorkspacePausedData is the payload of WorkspacePaused and WorkspaceUnpaused.
+type WorkspacePausedData struct {
+	SandboxID id.Sandbox `json:"sandbox_id"`
+}
+
+// WorkspaceSuspendedData is the payload of WorkspaceSuspended and WorkspaceStopped.
+type WorkspaceSuspendedData struct {
+	CheckpointID id.Checkpoint `json:"checkpoint_id"`
+}
+
+// WorkspaceResumedData is the payload of WorkspaceResumed.
+type WorkspaceResumedData struct {
+	SandboxID    id.Sandbox    `json:"sandbox_id"`
+	CheckpointID id.Checkpoint `json:"checkpoint_id,omitempty"`
+	Report       ResumeReport  `json:"report"`
+}
+
+// ResumeReport says what survived a restore and what was reset.
+type ResumeReport struct {
+	Layers      []string `json:"layers"` // which came back: "memory", "files", "transcript"
+	Processes   int      `json:"processes"`
+	ClockStepMS int64    `json:"clock_step_ms"` // how long the workspace slept
+	Reset       []string `json:"reset,omitempty"`
+	Lost        []string `json:"lost,omitempty"`
+	DurationMS  int64    `json:"duration_ms"`
+}
+
+// WorkspaceLostData is the payload of WorkspaceLost.
+type WorkspaceLostData struct {
+	SandboxID id.Sandbox `json:"sandbox_id"`
+	Cause     string     `json:"cause"`
+}
