@@ -1,0 +1,112 @@
+package api
+
+import "time"
+
+// The values of Session.Status.
+const (
+	StatusIdle     = "idle"     // nothing to do: no goal yet, or the last turn is answered, canceled or at a limit
+	StatusRunning  = "running"  // a turn is in progress, or one is about to start
+	StatusFinished = "finished" // the agent declared its goal reached
+	StatusFailed   = "failed"   // the last turn could not be carried on; a new message tries again
+)
+
+// The values of Workspace.State.
+const (
+	WorkspaceNone      = "none"      // not started yet
+	WorkspaceStarting  = "starting"  // a sandbox is being made
+	WorkspaceRunning   = "running"   //
+	WorkspacePaused    = "paused"    // RAM kept, no CPU
+	WorkspaceSuspended = "suspended" // RAM in the store, no memory held
+	WorkspaceStopped   = "stopped"   // files only
+	WorkspaceLost      = "lost"      // the sandbox died; files and the last checkpoint are there
+)
+
+// Session is the unit of work.
+type Session struct {
+	ID           string        `json:"id"`
+	Name         string        `json:"name"`
+	Status       string        `json:"status" doc:"idle, running, finished or failed."`
+	StopReason   string        `json:"stop_reason" doc:"Why the last turn ended: answered, finished, canceled, interrupted, limit or failed; empty if none did."`
+	StopMessage  string        `json:"stop_message,omitempty" doc:"The failure or the limit, for people."`
+	StopCode     string        `json:"stop_code,omitempty" doc:"The stable code of the failure."`
+	Result       string        `json:"result,omitempty" doc:"What the agent declared as the result of its goal."`
+	Goal         string        `json:"goal"`
+	Model        string        `json:"model"`
+	CreatedAt    time.Time     `json:"created_at"`
+	UpdatedAt    time.Time     `json:"updated_at"`
+	LastSeq      uint64        `json:"last_seq"`
+	Parent       *Parent       `json:"parent" doc:"Where a fork comes from; null if it is none."`
+	Workspace    Workspace     `json:"workspace"`
+	Usage        Usage         `json:"usage"`
+	Limits       Limits        `json:"limits"`
+	ResumeReport *ResumeReport `json:"resume_report,omitempty" doc:"Of the last resume, rollback or fork."`
+}
+
+// Parent says where a fork comes from.
+type Parent struct {
+	SessionID    string `json:"session_id"`
+	CheckpointID string `json:"checkpoint_id"`
+	CutSeq       uint64 `json:"cut_seq" doc:"The fork sees its parent's timeline up to here."`
+}
+
+// Workspace is the durable computer of a session.
+type Workspace struct {
+	ID           string   `json:"id"`
+	State        string   `json:"state" doc:"none, starting, running, paused, suspended, stopped or lost."`
+	Driver       string   `json:"driver"`
+	Image        string   `json:"image"`
+	SandboxID    string   `json:"sandbox_id" doc:"Empty when no sandbox runs it."`
+	CheckpointID string   `json:"checkpoint_id" doc:"The checkpoint that its present state descends from; may be empty."`
+	Cause        string   `json:"cause,omitempty" doc:"Why it is lost."`
+	Missing      []string `json:"missing" nullable:"false" doc:"What this machine cannot give it, and why."`
+	IdleReasons  []string `json:"idle_reasons" nullable:"false" doc:"What keeps it from counting as idle."`
+}
+
+// Usage counts what a session has used. Cached is a part of Input.
+type Usage struct {
+	InputTokens  int64 `json:"input_tokens"`
+	OutputTokens int64 `json:"output_tokens"`
+	CachedTokens int64 `json:"cached_tokens"`
+	CostMicros   int64 `json:"cost_micros" doc:"Millionths of a US dollar, where the price is known."`
+	Steps        int64 `json:"steps" doc:"Model calls."`
+	DiskBytes    int64 `json:"disk_bytes" doc:"Files above the image, if measured."`
+	MemoryBytes  int64 `json:"memory_bytes" doc:"RAM of the sandbox, if measured."`
+}
+
+// Limits bound a session. Zero means the daemon's default.
+type Limits struct {
+	Steps         int   `json:"steps,omitempty" minimum:"0" doc:"Model calls per turn."`
+	TotalTokens   int64 `json:"total_tokens,omitempty" minimum:"0" doc:"Input and output, over the session's life."`
+	CostMicros    int64 `json:"cost_micros,omitempty" minimum:"0" doc:"Millionths of a US dollar, over the session's life."`
+	TurnTimeMS    int64 `json:"turn_time_ms,omitempty" minimum:"0" doc:"Wall time of one turn."`
+	MemoryBytes   int64 `json:"memory_bytes,omitempty" minimum:"0" doc:"RAM of the sandbox."`
+	DiskBytes     int64 `json:"disk_bytes,omitempty" minimum:"0" doc:"Files above the image."`
+	Processes     int   `json:"processes,omitempty" minimum:"0" doc:"Inside the sandbox."`
+	ContextTokens int   `json:"context_tokens,omitempty" minimum:"0" doc:"The model's window, where the provider does not know it."`
+}
+
+// CreateSession asks for a session. With a goal it starts to work at once.
+type CreateSession struct {
+	Name         string   `json:"name,omitempty" pattern:"^([a-z0-9][a-z0-9._-]{0,62})?$" patternDescription:"lower-case letters, digits, '.', '_' and '-', at most 63" doc:"Unique; made up if empty."`
+	Goal         string   `json:"goal,omitempty" doc:"The first message."`
+	Model        string   `json:"model,omitempty" doc:"provider/model, or scripted:FILE; empty: no agent, or the daemon's default if there is a goal."`
+	Instructions string   `json:"instructions,omitempty" doc:"Added to the system prompt."`
+	Image        string   `json:"image,omitempty" doc:"host (the default) or dir:PATH."`
+	Driver       string   `json:"driver,omitempty" doc:"gvisor (the default) or process."`
+	Env          []string `json:"env,omitempty" doc:"KEY=VALUE, for every process in the workspace."`
+	Limits       Limits   `json:"limits,omitempty"`
+}
+
+// CancelSession asks the turn in progress to stop. The session stays.
+type CancelSession struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// WaitSession asks to wait until a session is in one of the states.
+type WaitSession struct {
+	For       []string `json:"for" minItems:"1" doc:"Values of status, stop_reason or workspace.state; any of them ends the wait. Also: done (status is not running)."`
+	TimeoutMS int64    `json:"timeout_ms,omitempty" minimum:"0" doc:"0: no limit."`
+}
+
+// WaitDone as a state of WaitSession means that no turn is in progress.
+const WaitDone = "done"
