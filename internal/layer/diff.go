@@ -1,0 +1,271 @@
+package layer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Op says how a path differs between two stacks.
+type Op string
+
+// The differences.
+const (
+	Added    Op = "added"    // only the second has it
+	Removed  Op = "removed"  // only the first has it
+	Modified Op = "modified" // content, type, link target or mode differ
+)
+
+// Difference is one path that differs. The two sources are host paths, "" where a side has none; they are not to be followed if
+// they are symbolic links.
+type Difference struct {
+	Path     string // absolute, inside the workspace
+	Op       Op
+	From, To Stamp
+	FromSrc  string
+	ToSrc    string
+}
+
+// Diff compares what two stacks of layers show. Each is given bottom first, over the same image; image may be "", and is then taken as
+// empty. Layers that both begin with are not read. Times are not compared: a copy may well be younger and the same.
+func Diff(ctx context.Context, image string, from, to []string) ([]Difference, error) {
+	common := 0
+	for common < len(from) && common < len(to) && from[common] == to[common] {
+		common++
+	}
+	below := slicesReversed(from[:common], image)
+	a, err := tree(ctx, from[common:])
+	if err != nil {
+		return nil, err
+	}
+	b, err := tree(ctx, to[common:])
+	if err != nil {
+		return nil, err
+	}
+	d := differ{ctx: ctx, below: below, a: a, b: b, seen: map[string]bool{}}
+	d.side(a)
+	d.side(b)
+	return d.out, d.err
+}
+
+// slicesReversed returns the layers top first with the image last.
+func slicesReversed(layers []string, image string) []string {
+	out := make([]string, 0, len(layers)+1)
+	for i := len(layers) - 1; i >= 0; i-- {
+		out = append(out, layers[i])
+	}
+	if image != "" {
+		out = append(out, image)
+	}
+	return out
+}
+
+type differ struct {
+	ctx   context.Context
+	below []string // top first
+	a, b  *node
+	seen  map[string]bool
+	out   []Difference
+	err   error
+}
+
+// place is where one side has a path.
+type place struct {
+	src string
+	s   Stamp
+}
+
+func (d *differ) side(n *node) {
+	n.each("", func(path string, _ *node) bool {
+		if d.err == nil && d.ctx.Err() != nil {
+			d.err = context.Cause(d.ctx)
+		}
+		if d.err != nil {
+			return false
+		}
+		d.compare(path)
+		return true
+	})
+}
+
+func (d *differ) compare(path string) {
+	if d.seen[path] {
+		return
+	}
+	d.seen[path] = true
+	a, okA := d.resolve(d.a, path)
+	b, okB := d.resolve(d.b, path)
+	diff := Difference{Path: "/" + path, From: a.s, To: b.s, FromSrc: a.src, ToSrc: b.src}
+	switch {
+	case !okA && !okB:
+		return
+	case !okA:
+		diff.Op = Added
+	case !okB:
+		diff.Op = Removed
+	default:
+		same, err := sameEntry(a, b)
+		if err != nil || same {
+			if err != nil && d.err == nil {
+				d.err = err
+			}
+			d.hiddenBelow(path)
+			return
+		}
+		diff.Op = Modified
+	}
+	d.out = append(d.out, diff)
+	d.hiddenBelow(path)
+}
+
+// hiddenBelow compares what the common layers have under a directory that one side hides or removed.
+func (d *differ) hiddenBelow(path string) {
+	hides := func(n *node) bool {
+		f, _ := n.find(path)
+		return f != nil && (f.opaque || !f.s.IsDir())
+	}
+	if !hides(d.a) && !hides(d.b) {
+		return
+	}
+	names := map[string]bool{}
+	for _, layer := range d.below {
+		entries, err := os.ReadDir(filepath.Join(layer, path))
+		if err != nil {
+			continue // not there, or not a directory
+		}
+		for _, e := range entries {
+			names[e.Name()] = true
+		}
+	}
+	for name := range names {
+		d.compareTree(path + "/" + name)
+	}
+}
+
+// compareTree compares a path that only the common layers may have, and all below it.
+func (d *differ) compareTree(path string) {
+	if d.err != nil || d.seen[path] {
+		return
+	}
+	d.compare(path)
+	p, ok := lookup(d.below, path)
+	if !ok || !p.s.IsDir() {
+		return
+	}
+	for _, layer := range d.below {
+		entries, err := os.ReadDir(filepath.Join(layer, path))
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			d.compareTree(path + "/" + e.Name())
+		}
+	}
+}
+
+// resolve finds what a side shows at path.
+func (d *differ) resolve(n *node, path string) (place, bool) {
+	f, decided := n.find(path)
+	if f != nil {
+		return place{f.src, f.s}, !f.s.IsWhiteout()
+	}
+	if decided {
+		return place{}, false
+	}
+	return lookup(d.below, path)
+}
+
+// lookup finds what a stack of layers, top first, shows at path. Parents are checked too: each may be hidden.
+func lookup(layers []string, path string) (place, bool) {
+	parts := strings.Split(path, "/")
+	for _, layer := range layers {
+		at := layer
+		for i, part := range parts {
+			at = filepath.Join(at, part)
+			s, err := stampOf(at)
+			if err != nil {
+				if i > 0 && isOpaque(filepath.Dir(at)) {
+					return place{}, false
+				}
+				break // ask the layer below
+			}
+			last := i == len(parts)-1
+			if last {
+				return place{at, s}, !s.IsWhiteout()
+			}
+			if !s.IsDir() {
+				return place{}, false
+			}
+			if s.Opaque {
+				layers = nil // nothing below counts; go on inside this layer
+			}
+		}
+		if layers == nil {
+			return place{}, false
+		}
+	}
+	return place{}, false
+}
+
+func sameEntry(a, b place) (bool, error) {
+	if a.src == b.src {
+		return true, nil
+	}
+	if a.s.Mode != b.s.Mode {
+		return false, nil
+	}
+	switch a.s.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		if a.s.Size != b.s.Size {
+			return false, nil
+		}
+		return sameContent(a.src, b.src)
+	case unix.S_IFLNK:
+		ta, errA := os.Readlink(a.src)
+		tb, errB := os.Readlink(b.src)
+		return ta == tb, errors.Join(errA, errB)
+	case unix.S_IFDIR:
+		return true, nil
+	default:
+		return a.s.Rdev == b.s.Rdev, nil
+	}
+}
+
+func sameContent(a, b string) (bool, error) {
+	fa, err := openRegular(a)
+	if err != nil {
+		return false, err
+	}
+	defer fa.Close()
+	fb, err := openRegular(b)
+	if err != nil {
+		return false, err
+	}
+	defer fb.Close()
+	bufA, bufB := make([]byte, 64<<10), make([]byte, 64<<10)
+	for {
+		n, errA := io.ReadFull(fa, bufA)
+		m, errB := io.ReadFull(fb, bufB)
+		if n != m || !bytes.Equal(bufA[:n], bufB[:m]) {
+			return false, nil
+		}
+		if errA != nil || errB != nil {
+			for _, err := range []error{errA, errB} {
+				if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+					return false, err
+				}
+			}
+			return true, nil
+		}
+	}
+}
+
+func openRegular(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+}

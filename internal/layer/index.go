@@ -1,0 +1,180 @@
+package layer
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stamp is what tells whether a file has changed: every write to a file or its metadata moves its change time.
+type Stamp struct {
+	Ino    uint64
+	Size   int64
+	Mtime  int64 // nanoseconds since 1970
+	Ctime  int64 // nanoseconds since 1970
+	Mode   uint32
+	UID    uint32
+	GID    uint32
+	Rdev   uint64
+	Nlink  uint64
+	Opaque bool // a directory that hides what is below it
+}
+
+// IsDir reports whether the stamp is a directory's.
+func (s Stamp) IsDir() bool { return s.Mode&unix.S_IFMT == unix.S_IFDIR }
+
+// IsWhiteout reports whether the stamp is that of a deleted path.
+func (s Stamp) IsWhiteout() bool { return s.Mode&unix.S_IFMT == unix.S_IFCHR && s.Rdev == 0 }
+
+// Index is the state of an upper directory at one moment: each path below it, without a leading slash, and its stamp.
+type Index struct {
+	// Taken is when the scan began. A file whose change time is not older than this by racyWindow may change again without
+	// its stamp moving, so it counts as changed at the next look.
+	Taken  time.Time
+	Stamps map[string]Stamp
+}
+
+// racyWindow is longer than a tick of any kernel configuration (10 ms at 100 Hz), by which file times may advance.
+const racyWindow = 20 * time.Millisecond
+
+// unchanged reports whether path, whose stamp is now s, is surely as it was when the index was made.
+func (x *Index) unchanged(path string, s Stamp) bool {
+	old, ok := x.Stamps[path]
+	return ok && old == s && s.Ctime < x.Taken.Add(-racyWindow).UnixNano()
+}
+
+// Scan reads the state of dir.
+func Scan(ctx context.Context, dir string) (Index, error) {
+	x := Index{Taken: time.Now(), Stamps: map[string]Stamp{}}
+	err := walk(ctx, dir, func(path string, s Stamp) error {
+		x.Stamps[path] = s
+		return nil
+	})
+	return x, err
+}
+
+// walk calls fn for each path below dir in lexical order, parents first.
+func walk(ctx context.Context, dir string, fn func(path string, s Stamp) error) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if path == dir {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		s, err := stampOf(path)
+		if err != nil {
+			return err
+		}
+		return fn(path[len(dir)+1:], s)
+	})
+}
+
+func stampOf(path string) (Stamp, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return Stamp{}, &os.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	s := Stamp{
+		Ino: st.Ino, Size: st.Size, Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano(),
+		Mode: st.Mode, UID: st.Uid, GID: st.Gid, Rdev: st.Rdev, Nlink: uint64(st.Nlink),
+	}
+	if s.IsDir() {
+		s.Opaque = isOpaque(path)
+		s.Nlink = 0 // counts subdirectories, or nothing at all, depending on the file system
+		s.Size = 0
+	}
+	return s, nil
+}
+
+// opaqueNames are the extended attributes that mark a directory as hiding what is below it.
+var opaqueNames = [...]string{"trusted.overlay.opaque", "user.overlay.opaque"}
+
+func isOpaque(dir string) bool {
+	var buf [8]byte
+	for _, name := range opaqueNames {
+		if n, err := unix.Lgetxattr(dir, name, buf[:]); err == nil && n > 0 && buf[0] == 'y' {
+			return true
+		}
+	}
+	return false
+}
+
+// setOpaque marks dir. Without the right to set trusted attributes it uses the name that unprivileged mounts read.
+func setOpaque(dir string) error {
+	err := unix.Lsetxattr(dir, opaqueNames[0], []byte("y"), 0)
+	if errors.Is(err, unix.EPERM) {
+		err = unix.Lsetxattr(dir, opaqueNames[1], []byte("y"), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("mark %s opaque: %w", dir, err)
+	}
+	return nil
+}
+
+// WriteFile stores the index atomically. Losing it costs time, not data: the next Delta then copies everything.
+func (x Index) WriteFile(name string) error {
+	f, err := os.CreateTemp(filepath.Dir(name), ".index-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	err = gob.NewEncoder(f).Encode(x)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
+}
+
+// ReadIndex reads what WriteFile wrote. A missing or damaged file gives an empty index, against which everything is new.
+func ReadIndex(name string) Index {
+	var x Index
+	f, err := os.Open(name)
+	if err == nil {
+		err = gob.NewDecoder(f).Decode(&x)
+		f.Close()
+	}
+	if err != nil || x.Stamps == nil {
+		return Index{Stamps: map[string]Stamp{}}
+	}
+	return x
+}
+
+// parent returns the path of the directory that holds path, and false for a path at the top.
+func parent(path string) (string, bool) {
+	i := strings.LastIndexByte(path, '/')
+	if i < 0 {
+		return "", false
+	}
+	return path[:i], true
+}
+
+// settleOpaque makes the mark of dir what it should be, whatever was copied.
+func settleOpaque(dir string, want bool) error {
+	if has := isOpaque(dir); has == want {
+		return nil
+	}
+	if want {
+		return setOpaque(dir)
+	}
+	for _, name := range opaqueNames {
+		if err := unix.Lremovexattr(dir, name); err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("clear the opaque mark of %s: %w", dir, err)
+		}
+	}
+	return nil
+}
