@@ -159,9 +159,10 @@ type ModelFailedData struct {
 
 // ContextTrimmedData is the payload of ContextTrimmed: whole turns that the view no longer shows the model.
 type ContextTrimmedData struct {
-	KeepFrom Seq   `json:"keep_from"` // the oldest event that stays in the view (the goal stays always)
-	Turns    int   `json:"turns"`     // dropped by this trim
-	Tokens   int64 `json:"tokens"`    // estimate of what was dropped
+	KeepFrom    Seq        `json:"keep_from"`              // the oldest event that stays in the view (the goal stays always)
+	KeepSession id.Session `json:"keep_session,omitempty"` // whose log KeepFrom counts in; empty: this one (else an ancestor of a fork)
+	Turns       int        `json:"turns"`                  // dropped by this trim
+	Tokens      int64      `json:"tokens"`                 // estimate of what was dropped
 }
 
 // ToolRequestedData is the payload of ToolRequested. Its event's id is the exec id of what it starts.
