@@ -1,0 +1,117 @@
+package spool
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/sandbox"
+)
+
+// Truncate cuts a stream that is longer than produced, because a restored guest had written only so much. What is longer
+// is kept as an older generation. It does nothing to a shorter stream.
+func (r *Record) Truncate(which sandbox.Stream, produced int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, err := r.stream(which)
+	if err != nil || s.size <= produced {
+		return err
+	}
+	if err := s.open(r.dir); err != nil {
+		return err
+	}
+	s.end = false
+	return r.cutLocked(s, produced)
+}
+
+// cutLocked makes the stream's file an older generation and starts a new one with its first keep bytes.
+func (r *Record) cutLocked(s *stream, keep int64) error {
+	return r.replaceLocked(s, s.file, keep)
+}
+
+// replaceLocked makes the stream's file an older generation and starts a new one with the first keep bytes of src. The copy
+// is complete before it takes the name, so a crash leaves one or the other whole.
+func (r *Record) replaceLocked(s *stream, src io.ReaderAt, keep int64) error {
+	name := filepath.Join(r.dir, s.name)
+	fresh, err := os.OpenFile(name+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return writeError(err)
+	}
+	if _, err := io.Copy(fresh, io.NewSectionReader(src, 0, keep)); err != nil {
+		fresh.Close()
+		return writeError(err)
+	}
+	next := s.Generation + 1
+	if err := os.Link(name, fmt.Sprintf("%s.%d", name, next)); err != nil && !os.IsExist(err) {
+		fresh.Close()
+		return writeError(err)
+	}
+	if err := os.Rename(name+".new", name); err != nil {
+		fresh.Close()
+		return writeError(err)
+	}
+	s.file.Close()
+	s.file, s.size, s.Generation, s.Capped = fresh, keep, next, false
+	for i, g := range s.Gaps { // those behind the cut belong to the older generation
+		if g.From >= keep {
+			s.Gaps = s.Gaps[:i]
+			break
+		}
+	}
+	return r.saveLocked()
+}
+
+// Generations returns how many older generations of a stream there are.
+func (r *Record) Generations(which sandbox.Stream) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, err := r.stream(which)
+	if err != nil {
+		return 0
+	}
+	return s.Generation
+}
+
+// Gaps returns the ranges of a stream that never arrived.
+func (r *Record) Gaps(which sandbox.Stream) []Gap {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, err := r.stream(which)
+	if err != nil {
+		return nil
+	}
+	return append([]Gap(nil), s.Gaps...)
+}
+
+// Generation opens an older generation of a stream; 1 is the oldest. Error: generation_not_found.
+func (r *Record) Generation(which sandbox.Stream, n int) (io.ReadCloser, error) {
+	if n < 1 || n > r.Generations(which) {
+		return nil, errdefs.New(errdefs.NotFound, "generation_not_found", "%s of command %s has no generation %d", which, r.id, n)
+	}
+	f, err := os.Open(filepath.Join(r.dir, fmt.Sprintf("%s.%d", which, n)))
+	if err != nil {
+		return nil, errdefs.Wrap(err, errdefs.Internal, "spool_read", "reading an older generation")
+	}
+	return f, nil
+}
+
+// openGeneration opens the file that holds generation gen of a stream, counted from 0; the newest one is the current file.
+func (r *Record) openGeneration(which sandbox.Stream, gen int) (*os.File, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, err := r.stream(which)
+	if err != nil {
+		return nil, err
+	}
+	name := filepath.Join(r.dir, s.name)
+	if gen < s.Generation { // it was put aside under the number that its successor got
+		name = fmt.Sprintf("%s.%d", name, gen+1)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, errdefs.Wrap(err, errdefs.Internal, "spool_read", "reading generation %d of %s of command %s", gen, which, r.id)
+	}
+	return f, nil
+}
