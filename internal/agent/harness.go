@@ -8,6 +8,7 @@ import (
 	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/model"
 	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/session"
 	"perdure.dev/perdure/internal/tool"
 )
 
@@ -31,6 +32,8 @@ type Host interface {
 	// stored. Others (users, checkpoints) may have appended in between. A draft with an id that the log already holds in this
 	// session need not be accepted; the harness never sends one.
 	Append(ctx context.Context, drafts ...event.Draft) ([]event.Event, error)
+	// State is what is known of the session now: its spec, goal, usage over its whole life, and the limits already warned of.
+	State(ctx context.Context) (session.State, error)
 	// Timeline yields what the session remembers, oldest first: for a fork the ancestors' events up to the cut, then its own,
 	// without the ranges that rollbacks left. It yields session.rolled_back events themselves, and the own session.created.
 	Timeline(ctx context.Context) iter.Seq2[event.Event, error]
