@@ -146,7 +146,7 @@ func (r *Record) rewindStream(c cutStream) error {
 	s.end = false
 	r.mu.Unlock()
 	if same {
-		return r.Truncate(c.which, c.size)
+		return r.truncate(c.which, c.size)
 	}
 	src, err := r.openGeneration(c.which, c.gen)
 	if err != nil {

@@ -10,20 +10,40 @@ import (
 	"perdure.dev/perdure/internal/sandbox"
 )
 
-// Truncate cuts a stream that is longer than produced, because a restored guest had written only so much. What is longer
-// is kept as an older generation. It does nothing to a shorter stream.
-func (r *Record) Truncate(which sandbox.Stream, produced int64) error {
+// Resume fits a stream to a guest that holds the bytes from start to produced. A longer stream, as a guest restored to an
+// earlier time finds it, is cut, and the longer version kept as an older generation. Bytes missing before start are a gap.
+func (r *Record) Resume(which sandbox.Stream, start, produced int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, err := r.stream(which)
-	if err != nil || s.size <= produced {
+	if err != nil || s.Capped && produced >= r.spool.opts.Cap {
+		return err
+	}
+	s.end = false
+	if s.size >= start && s.size <= produced {
+		return nil
+	}
+	if err := s.open(r.dir); err != nil {
+		return err
+	}
+	if s.size > produced {
+		return r.cutLocked(s, produced)
+	}
+	return r.gapLocked(s, start)
+}
+
+// truncate cuts a stream that is longer than size; the longer version becomes an older generation.
+func (r *Record) truncate(which sandbox.Stream, size int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, err := r.stream(which)
+	if err != nil || s.size <= size {
 		return err
 	}
 	if err := s.open(r.dir); err != nil {
 		return err
 	}
-	s.end = false
-	return r.cutLocked(s, produced)
+	return r.cutLocked(s, size)
 }
 
 // cutLocked makes the stream's file an older generation and starts a new one with its first keep bytes.

@@ -152,3 +152,6 @@ func (r *Record) close() {
 	r.stderr.close()
 	r.notifyLocked()
 }
+
+// Now returns the time of the spool's clock.
+func (r *Record) Now() time.Time { return r.spool.opts.Clock.Now() }

@@ -34,6 +34,7 @@ type StreamState struct {
 type Welcome struct {
 	Version int
 	Host    string   // random, of this host end: request ids are unique within it
+	Pending []uint64 // requests that still want a reply; the guest forgets all others
 	Env     []string // KEY=VALUE, the base environment of every command
 	Limits  Limits
 	Refused string `json:",omitempty"` // why the host will not talk to this guest
