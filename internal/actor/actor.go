@@ -35,6 +35,9 @@ func (r Role) Allows(need Role) bool {
 type Actor struct {
 	ID   id.Actor
 	Role Role
+	// Request is the idempotency key of the request, unique to the actor and of fixed length; empty if it has none. Where what a request
+	// does is one append, an id derived from it makes the request's repeat recognisable also after a crash.
+	Request string
 }
 
 // Local is the owner of the machine, who comes through the Unix socket.

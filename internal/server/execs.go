@@ -1,0 +1,178 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/actor"
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/id"
+)
+
+// execRef is the command of a path.
+type execRef struct {
+	sessionRef
+	Exec string `path:"exec" doc:"A command's id." maxLength:"128"`
+}
+
+func (r execRef) id() (id.Exec, error) {
+	if !id.ValidExternal(r.Exec) {
+		return "", errdefs.New(errdefs.NotFound, "exec_not_found", "there is no command %q", r.Exec)
+	}
+	return id.Exec(r.Exec), nil
+}
+
+const defaultInline = 1 << 20 // bytes of each stream in a StartExec answer
+
+func (s *Server) execRoutes() {
+	b := s.cfg.Backend.Execs
+	handle(s, route{
+		id: "start-exec", method: http.MethodPost, path: "/sessions/{s}/execs", role: actor.Operator, waits: true, maxBody: 8 << 20,
+		summary: "Start a command; an id that exists answers with its command",
+	}, func(ctx context.Context, in *struct {
+		sessionRef
+		Body api.StartExec
+	}) (api.Exec, error) {
+		return s.startExec(ctx, in.Session, in.Body)
+	})
+	handle(s, route{
+		id: "list-execs", method: http.MethodGet, path: "/sessions/{s}/execs", role: actor.Viewer, summary: "List commands, oldest first",
+	}, func(ctx context.Context, in *struct {
+		sessionRef
+		pageQuery
+	}) (api.List[api.Exec], error) {
+		return b.ListExecs(ctx, in.Session, in.page())
+	})
+	handle(s, route{
+		id: "get-exec", method: http.MethodGet, path: "/sessions/{s}/execs/{exec}", role: actor.Viewer, waits: true, summary: "Show a command",
+	}, func(ctx context.Context, in *struct {
+		execRef
+		Wait bool `query:"wait" doc:"Answer when it has ended."`
+	}) (api.Exec, error) {
+		exec, err := in.id()
+		if err != nil {
+			return api.Exec{}, err
+		}
+		if in.Wait {
+			return b.WaitExec(ctx, in.Session, exec)
+		}
+		return b.GetExec(ctx, in.Session, exec)
+	})
+	handleEmpty(s, route{
+		id: "signal-exec", method: http.MethodPost, path: "/sessions/{s}/execs/{exec}:signal", role: actor.Operator,
+		summary: "Send a signal to a command's process group",
+	}, func(ctx context.Context, in *struct {
+		execRef
+		Body api.SignalExec
+	}) error {
+		exec, err := in.id()
+		if err != nil {
+			return err
+		}
+		sig, err := parseSignal(in.Body.Signal)
+		if err != nil {
+			return err
+		}
+		return b.SignalExec(ctx, in.Session, exec, sig)
+	})
+	handleEmpty(s, route{
+		id: "resize-exec", method: http.MethodPost, path: "/sessions/{s}/execs/{exec}:resize", role: actor.Operator,
+		summary: "Set the size of a command's terminal",
+	}, func(ctx context.Context, in *struct {
+		execRef
+		Body api.TerminalSize
+	}) error {
+		exec, err := in.id()
+		if err != nil {
+			return err
+		}
+		return b.ResizeExec(ctx, in.Session, exec, in.Body)
+	})
+	s.execStreamRoutes()
+}
+
+// startExec starts a command, and then waits as long as its client does. The command itself goes on in any case.
+func (s *Server) startExec(ctx context.Context, ref string, req api.StartExec) (api.Exec, error) {
+	if req.ID == "" {
+		req.ID = string(id.NewExec())
+	}
+	wait, output, max := req.Wait || req.Output, req.Output, req.MaxOutput
+	req.Wait, req.Output, req.MaxOutput = false, false, 0
+	b := s.cfg.Backend.Execs
+	exec, err := b.StartExec(context.WithoutCancel(ctx), ref, req)
+	if err != nil || !wait {
+		return exec, err
+	}
+	if exec, err = b.WaitExec(ctx, ref, id.Exec(req.ID)); err != nil {
+		return exec, errors.Join(err, context.Cause(ctx))
+	}
+	if !output {
+		return exec, nil
+	}
+	if max == 0 {
+		max = defaultInline
+	}
+	if exec.Stdout, err = s.inline(ctx, ref, id.Exec(req.ID), "stdout", max); err != nil {
+		return exec, err
+	}
+	exec.Stderr, err = s.inline(ctx, ref, id.Exec(req.ID), "stderr", max)
+	return exec, err
+}
+
+func (s *Server) inline(ctx context.Context, ref string, exec id.Exec, stream string, max int64) (string, error) {
+	r, err := s.cfg.Backend.Execs.ExecOutput(ctx, ref, exec, stream, 0, false)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, max))
+	return strings.ToValidUTF8(string(data), "\uFFFD"), err
+}
+
+func (s *Server) execStreamRoutes() {
+	b := s.cfg.Backend.Execs
+	handleStream(s, route{
+		id: "read-output", method: http.MethodGet, path: "/sessions/{s}/execs/{exec}/output/{stream}", role: actor.Viewer, waits: true, media: octetStream,
+		summary: "Read a command's output from a byte offset, with follow to its end",
+	}, func(ctx context.Context, in *struct {
+		execRef
+		Stream string `path:"stream" enum:"stdout,stderr"`
+		Offset int64  `query:"offset" minimum:"0"`
+		Follow bool   `query:"follow"`
+	}, x *exchange) error {
+		exec, err := in.id()
+		if err != nil {
+			return err
+		}
+		r, err := b.ExecOutput(ctx, in.Session, exec, in.Stream, in.Offset, in.Follow)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		x.w.Header().Set("Content-Type", octetStream)
+		x.w.WriteHeader(http.StatusOK)
+		if err := http.NewResponseController(x.w).Flush(); err != nil {
+			return cut(err)
+		}
+		return cut(copyOut(x, r))
+	})
+	handleEmpty(s, route{
+		id: "write-stdin", method: http.MethodPut, path: "/sessions/{s}/execs/{exec}/stdin", role: actor.Operator, maxBody: 8 << 20,
+		summary: "Write input at a byte offset; a repeat is harmless",
+	}, func(ctx context.Context, in *struct {
+		execRef
+		Offset  int64  `query:"offset" minimum:"0"`
+		EOF     bool   `query:"eof" doc:"Close the input after these bytes."`
+		RawBody []byte `contentType:"application/octet-stream"`
+	}) error {
+		exec, err := in.id()
+		if err != nil {
+			return err
+		}
+		return b.WriteStdin(ctx, in.Session, exec, in.Offset, in.RawBody, in.EOF)
+	})
+}

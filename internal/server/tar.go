@@ -1,0 +1,196 @@
+package server
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+
+	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/actor"
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/id"
+)
+
+const tarType = "application/x-tar"
+
+// maxEntries bounds one archive, in either direction.
+const maxEntries = 1_000_000
+
+func (s *Server) tarRoutes() {
+	handleStream(s, route{
+		id: "read-tar", method: http.MethodGet, path: "/sessions/{s}/files/tar", role: actor.Viewer, waits: true, media: tarType,
+		summary: "Read a file or a tree as a tar archive, whose names start with the last element of path",
+	}, func(ctx context.Context, in *fileRef, x *exchange) error {
+		p, err := in.clean()
+		if err != nil {
+			return err
+		}
+		info, err := s.cfg.Backend.Files.StatFile(ctx, in.Session, p)
+		if err != nil {
+			return err
+		}
+		x.w.Header().Set("Content-Type", tarType)
+		t := &tarOut{s: s, ref: in.Session, w: tar.NewWriter(x.w)}
+		base := path.Base(p)
+		if base == "/" {
+			base = "."
+		}
+		err = t.add(ctx, p, base, info)
+		return cut(errors.Join(err, t.w.Close()))
+	})
+	handleEmpty(s, route{
+		id: "write-tar", method: http.MethodPut, path: "/sessions/{s}/files/tar", role: actor.Operator, waits: true, request: tarType,
+		summary: "Unpack a tar archive below a directory of the workspace",
+	}, func(ctx context.Context, in *fileRef) error {
+		p, err := in.clean()
+		if err != nil {
+			return err
+		}
+		return s.unpack(ctx, in.Session, p, exchangeOf(ctx).r.Body)
+	})
+}
+
+// tarOut writes a workspace's files as an archive, through the sandbox's own eyes.
+type tarOut struct {
+	s       *Server
+	ref     string
+	w       *tar.Writer
+	entries int
+}
+
+// add writes the file p under the given name, and what is below it. Sockets, pipes and devices are left out.
+func (t *tarOut) add(ctx context.Context, p, name string, info api.FileInfo) error {
+	if t.entries++; t.entries > maxEntries {
+		return errdefs.New(errdefs.Exhausted, "archive_too_large", "%s has more than %d files", p, maxEntries)
+	}
+	mode, err := parseMode(info.Mode)
+	if err != nil {
+		return err
+	}
+	h := &tar.Header{Name: name, Mode: int64(mode.Perm()), ModTime: info.ModTime}
+	switch info.Type {
+	case api.TypeDirectory:
+		h.Typeflag, h.Name = tar.TypeDir, name+"/"
+		if err := t.w.WriteHeader(h); err != nil {
+			return err
+		}
+		list, err := t.s.cfg.Backend.Files.ListFiles(ctx, t.ref, p)
+		if err != nil {
+			return err
+		}
+		for _, child := range list.Data {
+			if err := t.add(ctx, path.Join(p, child.Name), name+"/"+child.Name, child); err != nil {
+				return err
+			}
+		}
+		return nil
+	case api.TypeSymlink:
+		h.Typeflag, h.Linkname = tar.TypeSymlink, info.Target
+		return t.w.WriteHeader(h)
+	case api.TypeFile:
+		return t.file(ctx, p, h)
+	}
+	return nil
+}
+
+// file writes one file. One that grows or shrinks meanwhile is cut, or filled up, to the size it had when it was opened.
+func (t *tarOut) file(ctx context.Context, p string, h *tar.Header) error {
+	r, size, err := t.s.cfg.Backend.Files.ReadFile(ctx, t.ref, p, 0, -1)
+	if errdefs.CodeOf(err) == "file_not_found" {
+		return nil // it was there a moment ago; an archive of a live tree is no cut
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	h.Typeflag, h.Size = tar.TypeReg, size
+	if err := t.w.WriteHeader(h); err != nil {
+		return err
+	}
+	n, err := io.Copy(t.w, io.LimitReader(r, size))
+	if err == nil && n < size {
+		_, err = io.CopyN(t.w, zeros{}, size-n)
+	}
+	return err
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// unpack writes an archive's files below dir. Names that leave dir are refused. Links are made last, so that no file of the
+// archive is written through one of them.
+func (s *Server) unpack(ctx context.Context, ref, dir string, body io.Reader) error {
+	files := s.cfg.Backend.Files
+	tr := tar.NewReader(body)
+	var links []*tar.Header
+	for n := 0; ; n++ {
+		h, err := tr.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return errdefs.Wrap(err, errdefs.Invalid, "bad_archive", "reading the archive")
+		}
+		if n >= maxEntries {
+			return errdefs.New(errdefs.Exhausted, "archive_too_large", "the archive has more than %d files", maxEntries)
+		}
+		p, err := below(dir, h.Name)
+		if err != nil {
+			return err
+		}
+		switch h.Typeflag {
+		case tar.TypeDir:
+			err = files.Mkdir(ctx, ref, p, h.FileInfo().Mode().Perm())
+		case tar.TypeReg:
+			err = files.WriteFile(ctx, ref, p, h.FileInfo().Mode().Perm(), tr)
+		case tar.TypeSymlink:
+			c := *h
+			c.Name = p
+			links = append(links, &c)
+		case tar.TypeXGlobalHeader:
+		default:
+			err = errdefs.New(errdefs.Invalid, "bad_archive", "%s is neither a file, a directory nor a symbolic link", h.Name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, l := range links {
+		if err := s.symlink(ctx, ref, l.Linkname, l.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// symlink makes a link with the workspace's own ln.
+func (s *Server) symlink(ctx context.Context, ref, target, p string) error {
+	exec, err := s.startExec(ctx, ref, api.StartExec{
+		ID: string(id.NewExec()), Kind: "process", Argv: []string{"ln", "-sfn", "--", target, p}, Dir: "/", Output: true, Label: "cp",
+	})
+	if err != nil {
+		return err
+	}
+	if exec.ExitCode == nil || *exec.ExitCode != 0 {
+		return errdefs.New(errdefs.Invalid, "link_failed", "making the link %s: %s", p, strings.TrimSpace(exec.Stderr+exec.Cause))
+	}
+	return nil
+}
+
+// below joins an archive's name to dir, and refuses one that would lead out of it.
+func below(dir, name string) (string, error) {
+	if strings.HasPrefix(name, "/") || strings.ContainsRune(name, 0) {
+		return "", errdefs.New(errdefs.Invalid, "bad_archive", "the archive's name %q is absolute", name)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == ".." {
+			return "", errdefs.New(errdefs.Invalid, "bad_archive", "the archive's name %q leads out of it", name)
+		}
+	}
+	return path.Join(dir, name), nil
+}
