@@ -1,0 +1,48 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"perdure.dev/perdure/api"
+)
+
+// CreateCheckpoint takes a checkpoint.
+func (c *Client) CreateCheckpoint(ctx context.Context, s string, in api.CreateCheckpoint) (out api.Checkpoint, err error) {
+	return out, c.do(ctx, call{method: http.MethodPost, path: sessionPath(s) + "/checkpoints", in: in, out: &out})
+}
+
+// Checkpoints lists a session's checkpoints, oldest first.
+func (c *Client) Checkpoints(ctx context.Context, s string, page api.Page) (out api.List[api.Checkpoint], err error) {
+	return out, c.do(ctx, call{method: http.MethodGet, path: sessionPath(s) + "/checkpoints", query: pageQuery(page), out: &out})
+}
+
+// Checkpoint shows a checkpoint.
+func (c *Client) Checkpoint(ctx context.Context, id string) (out api.Checkpoint, err error) {
+	return out, c.do(ctx, call{method: http.MethodGet, path: "/checkpoints/" + seg(id), out: &out})
+}
+
+// DeleteCheckpoint deletes a checkpoint.
+func (c *Client) DeleteCheckpoint(ctx context.Context, id string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: "/checkpoints/" + seg(id)})
+}
+
+// ForkSession makes sessions that start from a checkpoint of this one.
+func (c *Client) ForkSession(ctx context.Context, s string, in api.ForkSession) (out api.List[api.Session], err error) {
+	return out, c.verb(ctx, s, "fork", in, &out)
+}
+
+// RollbackSession brings a session back to a checkpoint, or says what that would change.
+func (c *Client) RollbackSession(ctx context.Context, s string, in api.RollbackSession) (out api.RollbackPlan, err error) {
+	return out, c.verb(ctx, s, "rollback", in, &out)
+}
+
+// UndoSession goes back to before the last rollback.
+func (c *Client) UndoSession(ctx context.Context, s string) (out api.RollbackPlan, err error) {
+	return out, c.verb(ctx, s, "undo", nil, &out)
+}
+
+// VerifySession checks a session's log, manifests and stored content.
+func (c *Client) VerifySession(ctx context.Context, s string) (out api.VerifyReport, err error) {
+	return out, c.do(ctx, call{method: http.MethodPost, path: sessionPath(s) + ":verify", out: &out, safe: true})
+}
