@@ -47,7 +47,10 @@ func cutOf(e event.Event) (cut Position, moves bool, err error) {
 	case event.SessionCreated:
 		d, err := event.DecodeData[event.SessionCreatedData](e)
 		if err == nil && d.Fork != nil {
-			return Position{Session: d.Fork.ParentID, Seq: d.Fork.CutSeq}, true, nil
+			if d.Fork.ParentID == e.SessionID {
+				err = corrupt(e, "it names itself as its parent")
+			}
+			return Position{Session: d.Fork.ParentID, Seq: d.Fork.CutSeq}, true, err
 		}
 		return Position{}, false, err
 	}

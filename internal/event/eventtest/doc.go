@@ -1,0 +1,2 @@
+// Package eventtest is the conformance suite for implementations of event.Log, and makes drafts for tests.
+package eventtest
