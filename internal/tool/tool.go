@@ -143,15 +143,21 @@ func failed(ctx context.Context, t Tool, err error) (Result, error) {
 	if errors.As(err, &bad) {
 		return Errorf("wrong arguments for %s: %v", t.Spec.Name, err), nil
 	}
-	r := Errorf("%s: %v", errdefs.CodeOf(err), err)
-	if hint := errdefs.HintOf(err); hint != "" {
-		r.Output += " (" + hint + ")"
-	}
+	r := Failure(err)
 	if errdefs.CodeOf(err) == "sandbox_dead" && t.Class == ClassOnce {
 		r.Outcome = event.OutcomeUnknown
 		r.Output += "\nThe workspace's sandbox died during the call: it may or may not have had its effect. Look before you repeat it."
 	}
 	return r, nil
+}
+
+// Failure is a result with outcome error that tells err to the model.
+func Failure(err error) Result {
+	r := Errorf("%s: %v", errdefs.CodeOf(err), err)
+	if hint := errdefs.HintOf(err); hint != "" {
+		r.Output += " (" + hint + ")"
+	}
+	return r
 }
 
 // argError is an error in what the model sent.
