@@ -1,0 +1,205 @@
+package gvisor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/sandbox/shim"
+)
+
+// Name is the driver's name.
+const Name = "gvisor"
+
+// Options configure a Driver.
+type Options struct {
+	Engine string // path of perdure-engine; "": beside the running binary
+	Guest  string // path of perdure-guest; "": beside the running binary
+	Cache  string // directory for bases and guest binaries; made if missing
+	Log    *slog.Logger
+}
+
+// Driver runs sandboxes on gVisor.
+type Driver struct {
+	opts Options
+
+	mu     sync.Mutex // guards all below
+	ready  bool
+	probed probeResult
+	base   string
+	mounts string
+	guest  string
+}
+
+var _ sandbox.Driver = (*Driver)(nil)
+
+// New returns a driver. It looks at nothing yet: see Capabilities.
+func New(opts Options) *Driver {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Driver{opts: opts}
+}
+
+// Name implements sandbox.Driver.
+func (d *Driver) Name() string { return Name }
+
+// Start implements sandbox.Driver.
+func (d *Driver) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	cfg, err := d.config(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return sandboxOrErr(d.launch(ctx, cfg))
+}
+
+// Restore implements sandbox.Driver.
+func (d *Driver) Restore(ctx context.Context, spec sandbox.Spec, image sandbox.Image) (sandbox.Sandbox, error) {
+	return sandboxOrErr(d.restore(ctx, spec, image))
+}
+
+// sandboxOrErr keeps a nil client from becoming a sandbox that is not nil.
+func sandboxOrErr(c *shim.Client, err error) (sandbox.Sandbox, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (d *Driver) restore(ctx context.Context, spec sandbox.Spec, image sandbox.Image) (*shim.Client, error) {
+	cfg, err := d.config(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	if image.Driver != Name || image.Version != cfg.Version {
+		return nil, errdefs.New(errdefs.Conflict, "image_mismatch", "the memory image is of %s %s, and this is %s %s",
+			image.Driver, image.Version, Name, cfg.Version).WithHint("restore the files alone")
+	}
+	origin, err := shim.ReadOrigin(image.Dir)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Image, cfg.Guest, cfg.Base = &image, origin.Guest, origin.Base
+	return d.launch(ctx, cfg)
+}
+
+// Rollback implements sandbox.Driver.
+func (d *Driver) Rollback(ctx context.Context, old sandbox.Sandbox, spec sandbox.Spec, image sandbox.Image) (sandbox.Sandbox, error) {
+	return shim.RestoreBeside(ctx, old, func(ctx context.Context) (*shim.Client, error) {
+		return d.restore(ctx, spec, image)
+	})
+}
+
+// Recover implements sandbox.Driver.
+func (d *Driver) Recover(ctx context.Context, stateDir string) (sandbox.Sandbox, error) {
+	return sandboxOrErr(shim.Recover(ctx, stateDir))
+}
+
+func (d *Driver) launch(ctx context.Context, cfg shim.Config) (*shim.Client, error) {
+	engine, err := beside(d.opts.Engine, "perdure-engine")
+	if err != nil {
+		return nil, err
+	}
+	return shim.Launch(ctx, cfg, shim.LaunchOptions{Engine: engine, Mounts: true, UserMappings: os.Geteuid() != 0})
+}
+
+// config makes the shim's configuration for a boot.
+func (d *Driver) config(ctx context.Context, spec sandbox.Spec) (shim.Config, error) {
+	image := spec.Root.Image
+	if dir, ok := strings.CutPrefix(image, "dir:"); ok {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() || !filepath.IsAbs(dir) {
+			return shim.Config{}, errdefs.New(errdefs.Invalid, "image_invalid", "the image %s is no directory", image).
+				WithHint("dir: takes the absolute path of a directory that holds a root file system")
+		}
+	} else if image != "host" {
+		return shim.Config{}, errdefs.New(errdefs.Invalid, "image_unknown", "there is no image %q", image).
+			WithHint("use host, or dir:PATH")
+	}
+	if err := d.prepare(ctx); err != nil {
+		return shim.Config{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	cfg := shim.Config{
+		Driver: Name, Version: d.probed.Version, Spec: spec, Guest: d.guest, Base: d.base,
+		MachineID: machineID(spec.Session), Missing: d.missing(spec),
+	}
+	if image != "host" {
+		cfg.Base = d.mounts
+	}
+	return cfg, nil
+}
+
+// missing lists what this sandbox asked for and does not get.
+func (d *Driver) missing(spec sandbox.Spec) []string {
+	var list []string
+	if spec.Limits.MemoryBytes > 0 && d.probed.Cgroups != "" {
+		list = append(list, "memory limit: "+d.probed.Cgroups)
+	}
+	return list
+}
+
+// prepare probes the machine and fills the cache, once.
+func (d *Driver) prepare(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ready {
+		return nil
+	}
+	res, err := d.probe(ctx)
+	if err != nil {
+		return err
+	}
+	if res.Reason != "" {
+		return unavailable(res.Reason)
+	}
+	binary, err := beside(d.opts.Guest, "perdure-guest")
+	if err != nil {
+		return err
+	}
+	if d.guest, err = ensureGuest(d.opts.Cache, binary); err == nil {
+		if d.base, err = ensureBase(d.opts.Cache); err == nil {
+			d.mounts, err = ensureMounts(d.opts.Cache)
+		}
+	}
+	if err != nil {
+		return errdefs.Wrap(err, errdefs.Unavailable, "base_failed", "prepare the base of all sandboxes in %s", d.opts.Cache)
+	}
+	d.probed, d.ready = res, true
+	return nil
+}
+
+func unavailable(reason string) error {
+	return errdefs.New(errdefs.Unavailable, "driver_unavailable", "gVisor cannot run here: %s", reason).
+		WithHint("run as root, allow user namespaces, or do without isolation: --driver process")
+}
+
+// beside returns path, or else the binary name in the directory of the running one.
+func beside(path, name string) (string, error) {
+	if path == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(filepath.Dir(self), name)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", errdefs.New(errdefs.Unavailable, "engine_missing", "the binary %s is not there", path).
+			WithHint("build it with: go build -o %s ./cmd/...", filepath.Dir(path))
+	}
+	return path, nil
+}
+
+// machineID derives the machine id of a session's sandboxes: it stays for the session and differs between forks.
+func machineID(session id.Session) string {
+	sum := sha256.Sum256([]byte("perdure machine id " + string(session)))
+	return hex.EncodeToString(sum[:16])
+}

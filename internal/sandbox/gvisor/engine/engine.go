@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
+	"gvisor.dev/gvisor/pkg/state/statefile"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+	gsandbox "gvisor.dev/gvisor/runsc/sandbox"
+
+	"perdure.dev/perdure/internal/clock"
+	"perdure.dev/perdure/internal/egress"
+	"perdure.dev/perdure/internal/egress/gateway"
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/sandbox/shim"
+)
+
+// Engine is a shim.Engine that runs a gVisor sandbox.
+type Engine struct {
+	cfg  shim.Config
+	dir  string // the state directory
+	conf *config.Config
+	log  *slog.Logger
+
+	root      *rootfs
+	namespace *gateway.Namespace
+	gateway   *gateway.Gateway
+	container *container.Container
+	running   shim.Running
+	ended     chan struct{} // closed when the sandbox process was reaped
+	cause     string        // valid once ended is closed
+}
+
+var _ shim.Engine = (*Engine)(nil)
+
+// New makes the engine for cfg. It is a shim.Factory.
+func New(cfg shim.Config, stateDir string, log *slog.Logger) (shim.Engine, error) {
+	conf, err := gvisorConfig(cfg, stateDir)
+	if err != nil {
+		return nil, fmt.Errorf("configure gVisor: %w", err)
+	}
+	return &Engine{cfg: cfg, dir: stateDir, conf: conf, log: log, ended: make(chan struct{})}, nil
+}
+
+// Start implements shim.Engine.
+func (e *Engine) Start(ctx context.Context) error {
+	var err error
+	if e.root, err = mountRoot(e.cfg, e.dir); err != nil {
+		return err
+	}
+	if err := e.openNetwork(ctx); err != nil {
+		return err
+	}
+	spec := e.spec()
+	bundle := filepath.Join(e.dir, "bundle")
+	if err := writeBundle(bundle, spec); err != nil {
+		return err
+	}
+	c, err := container.New(e.conf, container.Args{
+		ID:        containerID(e.cfg.Spec.ID),
+		Spec:      spec,
+		BundleDir: bundle,
+		Attached:  true, // the kernel kills the sandbox when the shim dies
+	})
+	if err != nil {
+		return errdefs.Wrap(err, errdefs.Internal, "engine_failed", "make the sandbox (%s)", e.bootLog())
+	}
+	e.container = c
+	if err := e.note(); err != nil {
+		return err
+	}
+	go e.reap(c)
+	if e.cfg.Image == nil {
+		err = c.Start(e.conf)
+	} else {
+		err = c.Restore(e.conf, e.cfg.Image.Dir, false /* direct */, true /* background */, nil)
+	}
+	if err != nil {
+		code := "engine_failed"
+		if e.cfg.Image != nil {
+			code = "restore_failed"
+		}
+		return errdefs.Wrap(err, errdefs.Internal, code, "start the sandbox (%s)", e.bootLog())
+	}
+	return nil
+}
+
+// openNetwork makes the network namespace and its gateway, or does without.
+func (e *Engine) openNetwork(ctx context.Context) error {
+	want := e.cfg.Spec.Network == sandbox.NetworkGateway
+	ns, err := gateway.NewNamespace(want)
+	if err != nil && want {
+		e.running.Missing = append(e.running.Missing, "network: "+err.Error())
+		ns, err = gateway.NewNamespace(false)
+	}
+	if err != nil {
+		e.running.Missing = append(e.running.Missing, "network namespace: "+err.Error())
+		e.conf.Network = config.NetworkNone
+		return nil
+	}
+	e.namespace = ns
+	device := ns.TakeDevice()
+	if device == nil {
+		e.conf.Network = config.NetworkNone
+		return nil
+	}
+	e.gateway, err = gateway.New(ctx, device, gateway.Config{
+		Session: e.cfg.Spec.Session,
+		Sandbox: e.cfg.Spec.ID,
+		Decide:  egress.Logged(egress.Refuse, e.log, clock.System{}),
+	})
+	return err
+}
+
+// note records which processes run.
+func (e *Engine) note() error {
+	e.running.Processes = nil
+	for name, pid := range map[string]int{"sandbox": e.container.Sandbox.Getpid(), "gofer": e.container.GoferPid.Load()} {
+		p, err := shim.ProcessOf(name, pid)
+		if err != nil {
+			return fmt.Errorf("look at the %s process: %w", name, err)
+		}
+		e.running.Processes = append(e.running.Processes, p)
+	}
+	e.running.Cgroups = e.cgroups()
+	return nil
+}
+
+// reap waits for the sandbox process and notes how it ended. Owned by Start; ends with the sandbox.
+func (e *Engine) reap(c *container.Container) {
+	status, err := c.Sandbox.Wait(c.ID)
+	switch {
+	case err != nil:
+		e.cause = "the sandbox process is gone: " + err.Error()
+	case status.Signaled() && status.Signal() == unix.SIGKILL && e.outOfMemory():
+		e.cause = "it ran out of memory and was killed"
+	case status.Signaled():
+		e.cause = fmt.Sprintf("the sandbox process was killed by signal %d (%s)", int(status.Signal()), unix.SignalName(status.Signal()))
+	default:
+		e.cause = fmt.Sprintf("the guest ended with status %d (%s)", status.ExitStatus(), e.bootLog())
+	}
+	close(e.ended)
+}
+
+// Wait implements shim.Engine.
+func (e *Engine) Wait() string {
+	<-e.ended
+	return e.cause
+}
+
+// Running implements shim.Engine.
+func (e *Engine) Running() shim.Running { return e.running }
+
+// Pause implements shim.Engine.
+func (e *Engine) Pause(context.Context) error { return e.container.Pause() }
+
+// Unpause implements shim.Engine.
+func (e *Engine) Unpause(context.Context) error { return e.container.Resume() }
+
+// Save implements shim.Engine.
+func (e *Engine) Save(_ context.Context, dir string) error {
+	return e.container.Checkpoint(e.conf, dir, gsandbox.CheckpointOpts{
+		Compression:               statefile.CompressionLevelNone,
+		Resume:                    true,
+		ExcludeCommittedZeroPages: true,
+	})
+}
+
+// Nudge implements shim.Engine: SIGUSR1 interrupts the guest's read.
+func (e *Engine) Nudge(context.Context) error {
+	return e.container.SignalContainer(unix.SIGUSR1, false)
+}
+
+// Destroy implements shim.Engine.
+func (e *Engine) Destroy(context.Context) error {
+	var errs []error
+	if e.container != nil {
+		errs = append(errs, e.container.Destroy())
+	}
+	if e.gateway != nil {
+		e.gateway.Close()
+	}
+	if e.namespace != nil {
+		e.namespace.Close()
+	}
+	for _, dir := range e.running.Cgroups {
+		errs = append(errs, shim.RemoveCgroup(dir))
+	}
+	if e.root != nil {
+		errs = append(errs, e.root.unmount())
+	}
+	e.container, e.gateway, e.namespace, e.root = nil, nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// bootLog returns the last words of the sandbox, for error messages.
+func (e *Engine) bootLog() string {
+	b, err := os.ReadFile(filepath.Join(e.dir, panicLog))
+	if err != nil || len(b) == 0 {
+		return "it left no message"
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	return line
+}
+
+// Files returns the names of a memory image's files, state first.
+func imageFiles() []string {
+	return []string{checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName, checkpointfiles.PagesFileName}
+}

@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+
+	"gvisor.dev/gvisor/runsc/cli"
+	"gvisor.dev/gvisor/runsc/cmd"
+	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
+	"gvisor.dev/gvisor/runsc/cmd/util"
+
+	"perdure.dev/perdure/internal/sandbox/process"
+	"perdure.dev/perdure/internal/sandbox/shim"
+)
+
+// Main is the program perdure-engine: "shim --dir DIR" runs a sandbox, "probe" tells what is missing for one; everything else is
+// gVisor calling itself.
+func Main(ctx context.Context, args []string) int {
+	if len(args) < 2 {
+		fmt.Fprintln(os.Stderr, "perdure-engine is started by perdure; there is nothing to do by hand")
+		return 2
+	}
+	switch args[1] {
+	case "shim":
+		set := flag.NewFlagSet("shim", flag.ContinueOnError)
+		dir := set.String("dir", "", "state directory of the sandbox")
+		if err := set.Parse(args[2:]); err != nil || *dir == "" {
+			fmt.Fprintln(os.Stderr, "usage: perdure-engine shim --dir DIR")
+			return 2
+		}
+		return shim.Main(ctx, *dir, map[string]shim.Factory{
+			"gvisor":  New,
+			"process": process.NewEngine,
+		})
+	case "probe":
+		return probe()
+	}
+	installFilters()
+	cli.Run(nil, map[util.SubCommand]string{ // never returns
+		new(sentrycmd.Boot):   "internal",
+		new(cmd.Gofer):        "internal",
+		new(sentrycmd.Umount): "internal",
+	}, nil)
+	return 0
+}

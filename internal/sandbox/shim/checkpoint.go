@@ -1,0 +1,163 @@
+package shim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/sandbox"
+)
+
+// checkpoint is a dialogue over one request, so that the shim notices when its caller dies in the middle:
+//
+//	client: checkpointStart
+//	shim:   {Paused}             the client copies files now
+//	client: {CutOK} or {CutBad}
+//	shim:   {Done, …} or {Error}
+func (s *server) checkpoint(w http.ResponseWriter, r *http.Request) {
+	rc := http.NewResponseController(w)
+	if err := rc.EnableFullDuplex(); err != nil {
+		writeError(w, err)
+		return
+	}
+	in, out := json.NewDecoder(r.Body), json.NewEncoder(w)
+	send := func(line checkpointLine) error {
+		if err := out.Encode(line); err != nil {
+			return err
+		}
+		return rc.Flush()
+	}
+	var req checkpointStart
+	if err := in.Decode(&req); err != nil {
+		writeError(w, errdefs.Wrap(err, errdefs.Invalid, "bad_request", "read the request"))
+		return
+	}
+	cut := func() error {
+		if err := send(checkpointLine{Paused: true}); err != nil {
+			return fmt.Errorf("the caller went away: %w", err)
+		}
+		var answer checkpointLine
+		if err := in.Decode(&answer); err != nil {
+			return fmt.Errorf("the caller went away: %w", err)
+		}
+		if !answer.CutOK {
+			return errors.New(answer.CutBad)
+		}
+		return nil
+	}
+	pause, size, err := s.cut(r.Context(), req, cut)
+	last := checkpointLine{Done: true, Pause: int64(pause), Bytes: size}
+	if err != nil {
+		last = checkpointLine{Error: toWire(err)}
+	}
+	if err := send(last); err != nil && req.LeavePaused {
+		// Nobody knows that the sandbox stands still: it must not do so for ever.
+		s.log.Warn("the caller of a checkpoint went away at its end: running on")
+		_, _ = s.unpause(context.WithoutCancel(r.Context()), none{})
+	}
+}
+
+// cut takes the checkpoint. Whatever fails, the sandbox is afterwards as it was, and the directory empty.
+func (s *server) cut(ctx context.Context, req checkpointStart, cutFiles func() error) (time.Duration, int64, error) {
+	s.life.Lock()
+	defer s.life.Unlock()
+	before, err := s.alive()
+	if err != nil {
+		return 0, 0, err
+	}
+	// From here on the caller's death must not leave things half done.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stillnessLimit)
+	defer cancel()
+
+	began := s.clock.Now()
+	if before == sandbox.Running {
+		if err := s.engine.Pause(ctx); err != nil {
+			return 0, 0, errdefs.Wrap(err, errdefs.Internal, "checkpoint_failed", "pause the sandbox")
+		}
+	}
+	// Saving flushes file times that the engine has cached, so the files are cut only when memory is saved.
+	s.stale = true
+	err = s.engine.Save(ctx, req.Dir)
+	if err == nil {
+		err = writeOrigin(req.Dir, s.cfg)
+	}
+	if err != nil {
+		err = errdefs.Wrap(err, errdefs.Internal, "checkpoint_failed", "save the memory")
+	} else if err = cutFiles(); err != nil {
+		err = errdefs.Wrap(err, errdefs.KindOf(err), "checkpoint_failed", "cut the files")
+	}
+	resume := before == sandbox.Running && (err != nil || !req.LeavePaused)
+	if resume {
+		if uerr := s.engine.Unpause(ctx); uerr != nil {
+			s.setState(sandbox.Paused)
+			err = errors.Join(err, errdefs.Wrap(uerr, errdefs.Internal, "unpause_failed", "unpause the sandbox"))
+		}
+	} else {
+		s.setState(sandbox.Paused)
+	}
+	pause := s.clock.Now().Sub(began)
+	if resume {
+		if rerr := s.reconnect(ctx); rerr != nil {
+			s.log.Warn("the guest does not answer after a checkpoint", "error", rerr)
+		}
+	}
+	if err != nil {
+		if derr := emptyDir(req.Dir); derr != nil {
+			s.log.Warn("cannot empty the directory of a failed checkpoint", "error", derr)
+		}
+		return 0, 0, err
+	}
+	size, err := dirSize(req.Dir)
+	return pause, size, err
+}
+
+// reconnect makes the guest dial again: saving broke its socket, but its blocked read does not notice.
+func (s *server) reconnect(ctx context.Context) error {
+	s.guest.Drop()
+	s.stale = false
+	if err := s.engine.Nudge(ctx); err != nil {
+		return err
+	}
+	return s.awaitGuest(ctx)
+}
+
+// emptyDir removes what is in dir, but for the names to keep.
+func emptyDir(dir string, keep ...string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var errs []error
+next:
+	for _, e := range entries {
+		for _, k := range keep {
+			if e.Name() == k {
+				continue next
+			}
+		}
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+func dirSize(dir string) (int64, error) {
+	var sum int64
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return 0, err
+		}
+		sum += info.Size()
+	}
+	return sum, nil
+}

@@ -1,0 +1,67 @@
+package shim
+
+import (
+	"context"
+	"log/slog"
+
+	"perdure.dev/perdure/internal/sandbox"
+)
+
+// The files of a state directory.
+const (
+	configFile = "config.json"
+	recordFile = "record.json"
+	lockFile   = "lock"
+	socketFile = "shim.sock"
+	logFile    = "shim.log"
+)
+
+// LinkDir is the directory below the state directory that holds the guest's socket. Engines show it inside the sandbox.
+const LinkDir = "link"
+
+// Config tells a shim what to run.
+type Config struct {
+	Driver    string
+	Version   string // of the engine, as in sandbox.Image
+	Spec      sandbox.Spec
+	Image     *sandbox.Image `json:",omitempty"` // restored if set, booted if not
+	Guest     string         // path of the guest binary
+	Base      string         `json:",omitempty"` // directory below all layers, if the image needs one made
+	MachineID string         // 32 hex digits
+	Missing   []string       `json:",omitempty"` // what the driver already knows to be missing
+}
+
+// Engine runs one sandbox inside the shim. Calls are serialised by the shim, but for Wait and Nudge.
+type Engine interface {
+	// Start boots or restores what Config says. It returns when the sandbox runs; the guest need not answer yet.
+	Start(ctx context.Context) error
+	Pause(ctx context.Context) error
+	Unpause(ctx context.Context) error
+	// Save writes the memory of the paused sandbox to files in dir. Afterwards the sandbox is still paused.
+	Save(ctx context.Context, dir string) error
+	// Nudge makes the guest notice that its socket is dead.
+	Nudge(ctx context.Context) error
+	// Wait returns, with the cause, when the sandbox has died by whatever hand.
+	Wait() (cause string)
+	// Destroy kills the sandbox and removes what Start made. It may be called after a failed Start, and twice.
+	Destroy(ctx context.Context) error
+	// Running describes what Start made.
+	Running() Running
+}
+
+// Running is what an engine has running on the host.
+type Running struct {
+	Processes []Process
+	Cgroups   []string // directories
+	Missing   []string
+}
+
+// Process is a process on the host, told from a later one with the same id by its start time.
+type Process struct {
+	Name  string
+	PID   int
+	Start uint64 // clock ticks after boot, field 22 of /proc/PID/stat
+}
+
+// Factory makes the engine for a config. It starts nothing.
+type Factory func(cfg Config, stateDir string, log *slog.Logger) (Engine, error)

@@ -1,0 +1,119 @@
+package shim
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"log/slog"
+	"path/filepath"
+
+	"perdure.dev/perdure/internal/guest/link"
+	"perdure.dev/perdure/internal/guest/spool"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox"
+)
+
+// GuestSocket is the guest's socket in LinkDir.
+const GuestSocket = "guest.sock"
+
+// Report says what a restore kept and what it reset.
+type Report = link.RestoreReport
+
+// guest is the shim's end of the link, with its spool.
+type guest struct {
+	*link.Link
+	spool *spool.Spool
+}
+
+// newGuest opens the spool and listens for the guest in the working directory, which is the state directory.
+func newGuest(ctx context.Context, cfg Config, log *slog.Logger) (*guest, error) {
+	s, err := spool.Open(cfg.Spec.SpoolDir, spool.Options{})
+	if err != nil {
+		return nil, err
+	}
+	l, err := link.Open(ctx, link.Config{
+		Socket: filepath.Join(LinkDir, GuestSocket),
+		Spool:  s,
+		Log:    log,
+		Env:    cfg.Spec.Env,
+		Limits: link.Limits{Processes: cfg.Spec.Limits.Processes},
+	})
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return &guest{Link: l, spool: s}, nil
+}
+
+func (g *guest) close(log *slog.Logger) {
+	if err := g.Link.Close(); err != nil {
+		log.Warn("close the link", "error", err)
+	}
+	g.spool.Close()
+}
+
+const entropyBytes = 64
+
+// restored makes a restored guest a being of its own.
+func (g *guest) restored(ctx context.Context, cfg Config) (Report, error) {
+	entropy := make([]byte, entropyBytes)
+	rand.Read(entropy) // never fails, by its documentation
+	return g.Restored(ctx, link.RestoreInfo{Hostname: cfg.Spec.Hostname, MachineID: cfg.MachineID, Entropy: entropy})
+}
+
+// spoolReader reads about commands without a shim.
+type spoolReader struct{ *spool.Spool }
+
+// openSpool opens a spool whose shim is dead; everything still called running becomes lost with the cause.
+func openSpool(dir, cause string) (spoolReader, error) {
+	s, err := spool.Open(dir, spool.Options{})
+	if err != nil {
+		return spoolReader{}, err
+	}
+	if _, err := s.MarkLost(cause); err != nil {
+		s.Close()
+		return spoolReader{}, err
+	}
+	return spoolReader{s}, nil
+}
+
+// markLost makes every running command of a dead sandbox lost.
+func markLost(dir, cause string) error {
+	s, err := openSpool(dir, cause)
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+func (s spoolReader) status(exec id.Exec) (sandbox.ExecStatus, error) {
+	r, err := s.Get(exec)
+	if err != nil {
+		return sandbox.ExecStatus{}, err
+	}
+	return r.Status(), nil
+}
+
+// output reads a stream to its end. The reader owns the spool.
+func (s spoolReader) output(ctx context.Context, exec id.Exec, stream sandbox.Stream, offset int64) (io.ReadCloser, error) {
+	r, err := s.Get(exec)
+	if err != nil {
+		return nil, err
+	}
+	out, err := r.Reader(ctx, stream, offset, false)
+	if err != nil {
+		return nil, err
+	}
+	return spoolOutput{out, s}, nil
+}
+
+type spoolOutput struct {
+	io.ReadCloser
+	spool spoolReader
+}
+
+func (o spoolOutput) Close() error {
+	err := o.ReadCloser.Close()
+	o.spool.Close()
+	return err
+}

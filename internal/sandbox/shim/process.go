@@ -1,0 +1,57 @@
+package shim
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// startField is the index of the start time in /proc/PID/stat, counted after the command's closing parenthesis (see proc(5)).
+const startField = 19
+
+// ProcessOf returns the running process pid, with its start time.
+func ProcessOf(name string, pid int) (Process, error) {
+	start, err := startTime(pid)
+	if err != nil {
+		return Process{}, err
+	}
+	return Process{Name: name, PID: pid, Start: start}, nil
+}
+
+// Alive reports whether that very process still exists and is no zombie.
+func (p Process) Alive() bool {
+	start, err := startTime(p.PID)
+	return err == nil && start == p.Start
+}
+
+// Kill sends SIGKILL if it is still that process.
+func (p Process) Kill() {
+	// The pidfd pins the process: between the check and the signal its id cannot pass to another.
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if p.Alive() {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // it may have ended meanwhile, which is what we want
+	}
+}
+
+func startTime(pid int) (uint64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, ok := strings.Cut(string(b), ") ")
+	fields := strings.Fields(rest)
+	if !ok || len(fields) <= startField {
+		return 0, fmt.Errorf("unreadable /proc/%d/stat", pid)
+	}
+	if fields[0] == "Z" || fields[0] == "X" {
+		return 0, os.ErrProcessDone
+	}
+	return strconv.ParseUint(fields[startField], 10, 64)
+}
