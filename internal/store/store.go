@@ -75,10 +75,3 @@ type Answer struct {
 	Status int
 	Body   []byte
 }
-
-// Problem is what Verify found wrong with a session: the first event that does not fit, or a row.
-type Problem struct {
-	Session id.Session `json:"session_id"`
-	Seq     event.Seq  `json:"seq,omitempty"` // 0: the log is whole, but a row folded from it is not
-	Message string     `json:"message"`
-}
