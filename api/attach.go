@@ -29,6 +29,7 @@ type AttachMessage struct {
 	Type    string   `json:"type"`
 	Exec    *Exec    `json:"exec,omitempty"`
 	Problem *Problem `json:"problem,omitempty"`
+	Refused string   `json:"refused,omitempty"` // with problem: the type of what was refused, "stdin" for input
 	End     bool     `json:"end,omitempty"`
 	Offset  int64    `json:"offset,omitempty"`
 	EOF     bool     `json:"eof,omitempty"`

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/coder/websocket"
 
@@ -68,6 +69,7 @@ type attach struct {
 	stdout, stderr int64 // the next byte to deliver
 	in             *input
 	size           *api.TerminalSize // the last one
+	signal         string            // to be sent
 	try            *retry
 }
 
@@ -88,11 +90,15 @@ func (a *attach) connect(ctx context.Context) (api.Exec, error) {
 		}
 		return api.Exec{}, broken(err)
 	}
-	defer conn.CloseNow()
 	conn.SetReadLimit(maxServerMessage)
 	a.try.ok()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	var writer sync.WaitGroup // one at a time: the next connection has its own
+	defer func() {
+		cancel()
+		conn.CloseNow()
+		writer.Wait()
+	}()
 	for {
 		kind, data, err := conn.Read(ctx)
 		if err != nil {
@@ -111,7 +117,7 @@ func (a *attach) connect(ctx context.Context) (api.Exec, error) {
 					return api.Exec{}, errdefs.New(errdefs.Internal, "bad_answer", "the daemon's hello is empty")
 				}
 				a.in.start(m.Exec.StdinSize)
-				go a.write(ctx, conn) // ends with this connection
+				writer.Go(func() { a.write(ctx, conn) })
 			case api.AttachAck:
 				a.in.ack(m.Offset, m.EOF)
 			case api.AttachExit:
@@ -134,7 +140,9 @@ func (a *attach) problem(m api.AttachMessage) error {
 	if m.End && m.Problem != nil {
 		return m.Problem.Err()
 	}
-	a.in.refuse()
+	if m.Refused == "stdin" || m.Refused == api.AttachEOF {
+		a.in.refuse()
+	}
 	return nil
 }
 
@@ -172,6 +180,12 @@ func (a *attach) write(ctx context.Context, conn *websocket.Conn) {
 	}
 	sent := a.in.acked()
 	for {
+		if a.signal != "" {
+			if a.control(ctx, conn, api.AttachMessage{Type: api.AttachSignal, Signal: strings.ToUpper(a.signal)}) != nil {
+				return
+			}
+			a.signal = ""
+		}
 		piece, eof, more := a.in.next(sent)
 		if len(piece) > 0 {
 			msg := append(binary.BigEndian.AppendUint64([]byte{api.AttachStdin}, uint64(sent)), piece...)
@@ -200,10 +214,7 @@ func (a *attach) write(ctx context.Context, conn *websocket.Conn) {
 			if a.control(ctx, conn, api.AttachMessage{Type: api.AttachResize, Rows: size.Rows, Cols: size.Cols}) != nil {
 				return
 			}
-		case sig := <-a.o.Signals:
-			if a.control(ctx, conn, api.AttachMessage{Type: api.AttachSignal, Signal: strings.ToUpper(sig)}) != nil {
-				return
-			}
+		case a.signal = <-a.o.Signals:
 		}
 	}
 }

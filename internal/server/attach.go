@@ -140,14 +140,15 @@ func (a *attachment) read(ctx context.Context) {
 			a.cancel(err)
 			return
 		}
+		what := "stdin"
 		if kind == websocket.MessageBinary {
 			err = a.input(ctx, data)
 		} else {
-			err = a.control(ctx, data)
+			what, err = a.control(ctx, data)
 		}
 		if err != nil && ctx.Err() == nil {
-			// A refused input is told; it ends nothing, since the output is still of use.
-			if a.send(ctx, api.AttachMessage{Type: api.AttachProblem, Problem: problem(err)}) != nil {
+			// A refusal is told; it ends nothing, since the output is still of use.
+			if a.send(ctx, api.AttachMessage{Type: api.AttachProblem, Problem: problem(err), Refused: what}) != nil {
 				return
 			}
 		}
@@ -166,28 +167,29 @@ func (a *attachment) input(ctx context.Context, data []byte) error {
 	return a.send(ctx, api.AttachMessage{Type: api.AttachAck, Offset: offset + int64(len(body))})
 }
 
-func (a *attachment) control(ctx context.Context, data []byte) error {
+// control does what a text message asks, and returns its type.
+func (a *attachment) control(ctx context.Context, data []byte) (string, error) {
 	var m api.AttachMessage
 	if err := json.Unmarshal(data, &m); err != nil {
-		return errdefs.Wrap(err, errdefs.Invalid, "invalid_request", "reading a message")
+		return "", errdefs.Wrap(err, errdefs.Invalid, "invalid_request", "reading a message")
 	}
 	b := a.s.cfg.Backend.Execs
 	switch m.Type {
 	case api.AttachEOF:
 		if err := b.WriteStdin(ctx, a.ref, a.exec, m.Offset, nil, true); err != nil {
-			return err
+			return m.Type, err
 		}
-		return a.send(ctx, api.AttachMessage{Type: api.AttachAck, Offset: m.Offset, EOF: true})
+		return m.Type, a.send(ctx, api.AttachMessage{Type: api.AttachAck, Offset: m.Offset, EOF: true})
 	case api.AttachResize:
-		return b.ResizeExec(ctx, a.ref, a.exec, api.TerminalSize{Rows: m.Rows, Cols: m.Cols})
+		return m.Type, b.ResizeExec(ctx, a.ref, a.exec, api.TerminalSize{Rows: m.Rows, Cols: m.Cols})
 	case api.AttachSignal:
 		sig, err := parseSignal(m.Signal)
 		if err != nil {
-			return err
+			return m.Type, err
 		}
-		return b.SignalExec(ctx, a.ref, a.exec, sig)
+		return m.Type, b.SignalExec(ctx, a.ref, a.exec, sig)
 	}
-	return errdefs.New(errdefs.Invalid, "invalid_request", "there is no message type %q", m.Type)
+	return m.Type, errdefs.New(errdefs.Invalid, "invalid_request", "there is no message type %q", m.Type)
 }
 
 func (a *attachment) send(ctx context.Context, m api.AttachMessage) error {

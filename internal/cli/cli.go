@@ -1,0 +1,102 @@
+// Package cli is the command line. Each noun has a package below this one; this one puts them together and turns what they return
+// into an exit code.
+//
+// Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 conflict or wrong state, 5 denied, 6 timed out, 7 unavailable, 130 interrupted; exec, shell
+// and python pass the command's own code through.
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"perdure.dev/perdure/internal/cli/checkpoint"
+	"perdure.dev/perdure/internal/cli/env"
+	"perdure.dev/perdure/internal/cli/exec"
+	"perdure.dev/perdure/internal/cli/file"
+	"perdure.dev/perdure/internal/cli/session"
+	"perdure.dev/perdure/internal/cli/system"
+	"perdure.dev/perdure/internal/errdefs"
+)
+
+// Main runs the command line in the process's own environment and returns the exit code.
+func Main(ctx context.Context, serve system.Serve) int {
+	e := &env.Env{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Terminal: env.SystemTerminal{}, Spawn: env.SpawnDaemon,
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() { // ends with the program
+		for sig := range signals {
+			if sig == os.Interrupt && e.Interrupts.Deliver() {
+				continue
+			}
+			cancel(env.ErrInterrupted)
+		}
+	}()
+	return Run(ctx, e, serve, os.Args[1:])
+}
+
+// Run runs one command line in an environment and returns the exit code.
+func Run(ctx context.Context, e *env.Env, serve system.Serve, args []string) int {
+	root := Root(e, serve)
+	root.SetArgs(args)
+	root.SetIn(e.In)
+	root.SetOut(e.Out)
+	root.SetErr(e.Err)
+	err := root.ExecuteContext(ctx)
+	return e.Report(ctx, usage(err))
+}
+
+// Root is the whole command.
+func Root(e *env.Env, serve system.Serve) *cobra.Command {
+	root := &cobra.Command{
+		Use: "perdure", Short: "A runtime for agents whose work lasts",
+		Long: "Perdure runs agents whose work lasts: the transcript, the files and processes, and the rights of a session live, sleep, fork and come back\n" +
+			"together. S names a session by name or id, S@CKPT one of its checkpoints by id or message.",
+		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&e.Data, "data", "", "the data directory (default $PERDURE_DATA, /var/lib/perdure for root, or ~/.local/share/perdure)")
+	f.StringVar(&e.Socket, "socket", "", "the daemon's Unix socket (default perdure.sock in the data directory)")
+	f.StringVar(&e.Host, "host", "", "the daemon's TCP address (default $PERDURE_HOST)")
+	f.StringVar(&e.Token, "token", "", "the token for --host (default $PERDURE_TOKEN)")
+	f.BoolVar(&e.JSON, "json", false, "print the API's own objects")
+	root.MarkFlagsMutuallyExclusive("socket", "host")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return env.Usage("%v", err).WithHint("See: %s --help", cmd.CommandPath())
+	})
+	root.AddCommand(session.Commands(e)...)
+	root.AddCommand(exec.Commands(e)...)
+	root.AddCommand(file.Commands(e)...)
+	root.AddCommand(checkpoint.Commands(e)...)
+	root.AddCommand(system.Commands(e, serve)...)
+	return root
+}
+
+// usage gives the errors of cobra itself, which have no type, the kind of a usage error.
+func usage(err error) error {
+	var typed *errdefs.Error
+	var exit *env.Exit
+	switch {
+	case err == nil, errors.As(err, &typed), errors.As(err, &exit), errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, io.ErrClosedPipe), errors.Is(err, syscall.EPIPE):
+		return errdefs.Wrap(err, errdefs.Internal, "output_closed", "writing the result")
+	}
+	for _, prefix := range []string{"unknown command", "accepts ", "requires at least", "required flag", "if any flags in the group"} {
+		if strings.HasPrefix(err.Error(), prefix) {
+			return env.Usage("%v", err).WithHint("See: perdure --help")
+		}
+	}
+	return err
+}

@@ -1,0 +1,17 @@
+// Package session holds the commands that make, show, move and end sessions. Each verb is an Options with a Run, so that it can be tested
+// without a command line.
+package session
+
+import (
+	"github.com/spf13/cobra"
+
+	"perdure.dev/perdure/internal/cli/env"
+)
+
+// Commands are the commands of this package.
+func Commands(e *env.Env) []*cobra.Command {
+	cmds := []*cobra.Command{
+		newRun(e), newCreate(e), newList(e), newShow(e), newEvents(e), newSend(e), newCancel(e), newRemove(e), newWait(e), newTimeline(e), newDiff(e),
+	}
+	return append(cmds, lifecycle(e)...)
+}

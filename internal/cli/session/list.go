@@ -1,0 +1,123 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/cli/env"
+)
+
+func newList(e *env.Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List sessions", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return list(cmd.Context(), e) },
+	}
+}
+
+func list(ctx context.Context, e *env.Env) error {
+	c, err := e.Client(ctx)
+	if err != nil {
+		return err
+	}
+	all := api.List[api.Session]{}
+	page := api.Page{Limit: api.MaxLimit}
+	for {
+		part, err := c.Sessions(ctx, page)
+		if err != nil {
+			return err
+		}
+		all.Data = append(all.Data, part.Data...)
+		if !part.HasMore || len(part.Data) == 0 {
+			break
+		}
+		page.After = part.Data[len(part.Data)-1].ID
+	}
+	return e.Print(all, func(w io.Writer) {
+		var rows [][]string
+		for _, s := range all.Data {
+			rows = append(rows, []string{s.Name, s.Status, s.Workspace.State, dash(s.Model), env.Ago(s.CreatedAt), s.ID, env.OneLine(s.Goal, 40)})
+		}
+		env.Table(w, "NAME STATUS WORKSPACE MODEL AGE ID GOAL", rows)
+	})
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func newShow(e *env.Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "show S", Short: "Show a session", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return show(cmd.Context(), e, args[0]) },
+	}
+}
+
+func show(ctx context.Context, e *env.Env, name string) error {
+	c, err := e.Client(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := c.Session(ctx, name)
+	if err != nil {
+		return err
+	}
+	return e.Print(s, func(w io.Writer) { describe(w, s) })
+}
+
+// describe writes a session for people.
+func describe(w io.Writer, s api.Session) {
+	line := func(name, format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); text != "" {
+			fmt.Fprintf(w, "%-12s %s\n", name, env.Plain(text))
+		}
+	}
+	line("name", "%s", s.Name)
+	line("id", "%s", s.ID)
+	line("status", "%s", s.Status)
+	line("stopped", "%s", strings.TrimSuffix(s.StopReason+": "+s.StopMessage, ": "))
+	line("goal", "%s", s.Goal)
+	line("result", "%s", s.Result)
+	line("model", "%s", s.Model)
+	line("events", "%d", s.LastSeq)
+	if s.Parent != nil {
+		line("forked from", "%s@%s at %d", s.Parent.SessionID, s.Parent.CheckpointID, s.Parent.CutSeq)
+	}
+	line("workspace", "%s, %s on %s %s", s.Workspace.State, s.Workspace.Driver, s.Workspace.Image, s.Workspace.SandboxID)
+	line("cause", "%s", s.Workspace.Cause)
+	line("missing", "%s", strings.Join(s.Workspace.Missing, "; "))
+	line("not idle", "%s", strings.Join(s.Workspace.IdleReasons, "; "))
+	line("tokens", "%d in (%d cached), %d out, %d model calls", s.Usage.InputTokens, s.Usage.CachedTokens, s.Usage.OutputTokens, s.Usage.Steps)
+	if s.Usage.CostMicros > 0 {
+		line("cost", "$%.4f", float64(s.Usage.CostMicros)/1e6)
+	}
+	if r := s.ResumeReport; r != nil {
+		line("resumed", "%s", resumeText(r))
+	}
+	line("created", "%s ago", env.Ago(s.CreatedAt))
+}
+
+// resumeText says what a resume brought back.
+func resumeText(r *api.ResumeReport) string {
+	text := fmt.Sprintf("%s in %d ms", strings.Join(r.Layers, ", "), r.DurationMS)
+	if r.Processes > 0 {
+		text += fmt.Sprintf("; %d processes", r.Processes)
+	}
+	if r.ClockStepMS > 0 {
+		text += fmt.Sprintf("; slept %.1f s", float64(r.ClockStepMS)/1000)
+	}
+	if len(r.Reset) > 0 {
+		text += "; reset: " + strings.Join(r.Reset, ", ")
+	}
+	if len(r.Lost) > 0 {
+		text += "; lost: " + strings.Join(r.Lost, ", ")
+	}
+	return text
+}

@@ -1,0 +1,85 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/event"
+)
+
+// summary says what an event is about, for people. Events that it does not know show their data.
+func summary(ev api.Event) string {
+	switch event.Type(ev.Type) {
+	case event.SessionCreated:
+		d := payload[event.SessionCreatedData](ev)
+		if d.Fork != nil {
+			return fmt.Sprintf("%s, forked from %s at %d", d.Name, d.Fork.ParentID, d.Fork.CutSeq)
+		}
+		return strings.TrimSuffix(d.Name+": "+d.Goal, ": ")
+	case event.SessionFinished:
+		return payload[event.SessionFinishedData](ev).Result
+	case event.SessionFailed:
+		d := payload[event.SessionFailedData](ev)
+		return d.Message + " (" + d.Code + ")"
+	case event.SessionRolledBack:
+		d := payload[event.SessionRolledBackData](ev)
+		return fmt.Sprintf("to %s at %d; undo with %s", d.CheckpointID, d.CutSeq, d.UndoCheckpointID)
+	case event.MessageUser:
+		return payload[event.MessageUserData](ev).Text
+	case event.MessageAgent:
+		d := payload[event.MessageAgentData](ev)
+		var calls []string
+		for _, c := range d.ToolCalls {
+			calls = append(calls, c.Name)
+		}
+		if len(calls) > 0 {
+			return strings.TrimSpace(d.Text + " → " + strings.Join(calls, ", "))
+		}
+		return d.Text
+	case event.ToolRequested:
+		return callText(payload[event.ToolRequestedData](ev).ToolCall)
+	case event.ToolFinished:
+		d := payload[event.ToolFinishedData](ev)
+		return fmt.Sprintf("%s: %s", d.Outcome, d.Output)
+	case event.ExecStarted:
+		d := payload[event.ExecStartedData](ev)
+		return fmt.Sprintf("%s: %s", d.ExecID, strings.Join(d.Argv, " "))
+	case event.ExecFinished:
+		d := payload[event.ExecFinishedData](ev)
+		if d.ExitCode != nil {
+			return fmt.Sprintf("%s: exit %d", d.ExecID, *d.ExitCode)
+		}
+		return fmt.Sprintf("%s: %s %s", d.ExecID, d.Signal, d.Cause)
+	case event.CheckpointCreated:
+		d := payload[event.CheckpointCreatedData](ev)
+		return fmt.Sprintf("%s %s %s", d.CheckpointID, d.Kind, d.Message)
+	case event.WorkspaceLost:
+		return payload[event.WorkspaceLostData](ev).Cause
+	}
+	return string(ev.Data)
+}
+
+// callText shows a tool call as its name and its most telling argument.
+func callText(c event.ToolCall) string {
+	args := map[string]any{}
+	if json.Unmarshal(c.Arguments, &args) == nil {
+		for _, key := range []string{"command", "code", "path", "message", "result"} {
+			if v, ok := args[key].(string); ok && v != "" {
+				return c.Name + ": " + v
+			}
+		}
+	}
+	if len(args) == 0 {
+		return c.Name
+	}
+	return c.Name + " " + string(c.Arguments)
+}
+
+// payload reads an event's data. What does not fit is left zero: a summary is no place to fail.
+func payload[T any](ev api.Event) T {
+	var d T
+	_ = json.Unmarshal(ev.Data, &d)
+	return d
+}

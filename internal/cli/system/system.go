@@ -1,0 +1,125 @@
+// Package system holds the commands about the daemon and its machine: serve, doctor and version.
+package system
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/cli/env"
+	"perdure.dev/perdure/internal/errdefs"
+)
+
+// ServeOptions are the flags of serve.
+type ServeOptions struct {
+	DataDir   string   // absolute
+	Listen    string   // a TCP address besides the Unix socket; may be empty
+	HostNames []string // DNS names under which it may be addressed over TCP
+	LogLevel  string   // debug, info, warn or error
+}
+
+// Serve runs a daemon until ctx ends. It is passed in by main, so that the command line does not import the daemon.
+type Serve func(ctx context.Context, o ServeOptions) error
+
+// Commands are the commands of this package.
+func Commands(e *env.Env, serve Serve) []*cobra.Command {
+	return []*cobra.Command{newServe(e, serve), newDoctor(e), newVersion(e)}
+}
+
+func newServe(e *env.Env, serve Serve) *cobra.Command {
+	o := ServeOptions{}
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run the daemon", Args: cobra.NoArgs,
+		Long: "Run the daemon in the foreground. It listens on a Unix socket in the data directory, and with --listen on TCP for those who have a token\n" +
+			"(lines of NAME ROLE TOKEN in the file tokens in the data directory). Ending it ends no workspace.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := e.DataDir()
+			if err != nil {
+				return err
+			}
+			if serve == nil {
+				return errdefs.New(errdefs.Unavailable, "no_daemon", "this build holds no daemon").WithHint("Build cmd/perdure.")
+			}
+			o.DataDir = dir
+			return serve(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().StringVar(&o.Listen, "listen", "", "a TCP address to listen on, such as 127.0.0.1:7070")
+	cmd.Flags().StringSliceVar(&o.HostNames, "host-name", nil, "a DNS name under which it may be addressed over TCP")
+	cmd.Flags().StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+func newDoctor(e *env.Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "Say what this machine can do, and what not and why", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return doctor(cmd.Context(), e) },
+	}
+}
+
+func doctor(ctx context.Context, e *env.Env) error {
+	c, err := e.Client(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := c.Doctor(ctx)
+	if err != nil {
+		return err
+	}
+	mark := map[string]string{"ok": "✓", "warn": "!", "fail": "✗"}
+	err = e.Print(d, func(w io.Writer) {
+		for _, x := range d.Checks {
+			fmt.Fprintf(w, "%s %s: %s\n", mark[x.Status], x.Name, env.Plain(x.Detail))
+			if x.Hint != "" {
+				fmt.Fprintf(w, "    %s\n", x.Hint)
+			}
+		}
+		for _, x := range d.Drivers {
+			state := "✓"
+			if !x.Available {
+				state = "✗"
+			}
+			fmt.Fprintf(w, "%s driver %s: isolation %s, memory %t, network %t\n", state, x.Name, x.Isolation, x.Memory, x.Network)
+			for _, m := range x.Missing {
+				fmt.Fprintf(w, "    %s\n", env.Plain(m))
+			}
+		}
+	})
+	if err == nil && !d.OK {
+		return &env.Exit{Code: errdefs.Internal.ExitCode()}
+	}
+	return err
+}
+
+func newVersion(e *env.Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			b := Build()
+			return e.Print(b, func(w io.Writer) { fmt.Fprintf(w, "perdure %s %s %s/%s\n", b.Version, b.Go, b.OS, b.Arch) })
+		},
+	}
+}
+
+// Build is the version of this build, as the linker or the module system recorded it.
+func Build() api.BuildInfo {
+	b := api.BuildInfo{Version: "devel", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		b.Version = v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			b.Revision = s.Value
+		}
+	}
+	return b
+}
