@@ -55,6 +55,7 @@ type Capabilities struct {
 	InPlaceRollback bool     // Rollback needs no second sandbox
 	SharedFork      bool     // forks may share memory
 	OwnsFiles       bool     // file layers are the driver's, not the workspace's
+	FlatFiles       bool     // cannot stack layers: Spec.Root must have none, and all files in Upper
 	Network         bool     // a gateway sees every flow
 	Isolation       string   // "kernel" (own kernel), "namespace", "none"
 	Version         string   // of the engine; images are only good for the same one

@@ -1,0 +1,114 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/zeebo/blake3"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+func hashBytes(b []byte) string {
+	sum := blake3.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// hashFile reads a regular file through and returns its hash and size. It follows no final symbolic link.
+func hashFile(ctx context.Context, name string) (string, int64, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", 0, err
+	}
+	defer f.Close()
+	h := blake3.New()
+	n, err := io.CopyBuffer(h, contextReader{ctx, f}, make([]byte, 1<<20))
+	if err != nil {
+		return "", n, fmt.Errorf("read %s: %w", name, err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), n, nil
+}
+
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(p)
+}
+
+// hashDir hashes the files of a flat directory, several at a time.
+func hashDir(ctx context.Context, dir string) ([]File, int64, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	files := make([]File, len(entries))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(2)
+	for i, e := range entries {
+		g.Go(func() error {
+			hash, size, err := hashFile(ctx, filepath.Join(dir, e.Name()))
+			files[i] = File{Name: e.Name(), Size: size, Hash: hash}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, 0, err
+	}
+	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
+	var total int64
+	for _, f := range files {
+		total += f.Size
+	}
+	return files, total, nil
+}
+
+// hashTree hashes everything in a file layer: paths, types, modes, owners, link targets, devices and contents; times too, since a
+// restored program depends on them.
+func hashTree(ctx context.Context, dir string) (string, int64, error) {
+	h := blake3.New()
+	var total int64
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			return &os.PathError{Op: "lstat", Path: path, Err: err}
+		}
+		content := ""
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFREG:
+			sum, n, err := hashFile(ctx, path)
+			if err != nil {
+				return err
+			}
+			content, total = sum, total+n
+		case unix.S_IFLNK:
+			if content, err = os.Readlink(path); err != nil {
+				return err
+			}
+		}
+		mtime := st.Mtim.Nano()
+		if d.IsDir() {
+			mtime = 0
+		}
+		_, err = fmt.Fprintf(h, "%q %o %d %d %d %d %q\n", path[len(dir):], st.Mode, st.Uid, st.Gid, st.Rdev, mtime, content)
+		return err
+	})
+	return hex.EncodeToString(h.Sum(nil)), total, err
+}

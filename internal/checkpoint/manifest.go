@@ -1,0 +1,85 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"time"
+
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/guest/spool"
+	"perdure.dev/perdure/internal/id"
+)
+
+// Format is the version of manifest.json that this build writes. It reads every version up to it.
+const Format = 1
+
+// Manifest says what a checkpoint consists of.
+type Manifest struct {
+	Format       int                  `json:"format"`
+	ID           id.Checkpoint        `json:"id"`
+	SessionID    id.Session           `json:"session_id"`
+	Kind         event.CheckpointKind `json:"kind"`
+	Message      string               `json:"message,omitempty"`
+	Keep         bool                 `json:"keep,omitempty"`
+	CutSeq       event.Seq            `json:"cut_seq"`
+	CutHash      string               `json:"cut_hash"` // of the event at CutSeq: binds the transcript
+	ParentID     id.Checkpoint        `json:"parent_id,omitempty"`
+	CreatedAt    time.Time            `json:"created_at"`
+	Environment  Environment          `json:"environment"`
+	Layers       []id.Layer           `json:"layers"` // bottom first
+	FileBytes    int64                `json:"file_bytes"`
+	PauseMS      float64              `json:"pause_ms"`
+	Memory       *Memory              `json:"memory,omitempty"` // nil: files only
+	OpenExecs    []OpenExec           `json:"open_execs,omitempty"`
+	ProcessCount int                  `json:"process_count"`
+}
+
+// Environment is what the checkpoint can be restored on.
+type Environment struct {
+	Driver  string `json:"driver"`
+	Version string `json:"version"` // of the driver's engine
+	Image   string `json:"image"`
+	Arch    string `json:"arch"`
+}
+
+// Memory is the driver's memory image.
+type Memory struct {
+	Bytes int64  `json:"bytes"`
+	Files []File `json:"files"` // sorted by name
+}
+
+// File is one file of a memory image.
+type File struct {
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+	Hash string `json:"hash"`
+}
+
+// OpenExec is a command that was running at the cut, with the size of its output by then.
+type OpenExec spool.CutExec
+
+// encode returns the bytes that are stored, and their hash.
+func (m Manifest) encode() ([]byte, string, error) {
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return nil, "", err
+	}
+	b = append(b, '\n')
+	return b, hashBytes(b), nil
+}
+
+// MemoryBytes is the size of the memory image, 0 without one.
+func (m Manifest) MemoryBytes() int64 {
+	if m.Memory == nil {
+		return 0
+	}
+	return m.Memory.Bytes
+}
+
+// Created returns the payload of the event that makes the checkpoint known.
+func (m Manifest) Created(hash string) event.CheckpointCreatedData {
+	return event.CheckpointCreatedData{
+		CheckpointID: m.ID, Kind: m.Kind, Message: m.Message, Keep: m.Keep, CutSeq: m.CutSeq, ParentID: m.ParentID,
+		Memory: m.Memory != nil, Layers: m.Layers, PauseMS: m.PauseMS, MemoryBytes: m.MemoryBytes(), FileBytes: m.FileBytes,
+		ManifestHash: hash,
+	}
+}

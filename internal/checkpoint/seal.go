@@ -1,0 +1,115 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/layer"
+	"perdure.dev/perdure/internal/workspace"
+)
+
+// layerSeal is LAYER/seal.json: the hash of a layer's content.
+type layerSeal struct {
+	Hash  string `json:"hash"`
+	Bytes int64  `json:"bytes"`
+}
+
+// seal is CKPT/seal.json.
+type seal struct {
+	Manifest string              `json:"manifest"` // its hash
+	Layers   map[id.Layer]string `json:"layers"`
+}
+
+// Seal makes a committed checkpoint durable: everything of it is brought to stable storage, and its layers are hashed.
+// Layers that another checkpoint sealed are not read again.
+func (s *Store) Seal(ctx context.Context, m Manifest) error {
+	if err := layer.Sync(s.dirs.Root); err != nil {
+		return err
+	}
+	_, hash, err := m.encode()
+	if err != nil {
+		return err
+	}
+	out := seal{Manifest: hash, Layers: map[id.Layer]string{}}
+	for _, l := range m.Layers {
+		ls, err := s.sealLayer(ctx, l)
+		if err != nil {
+			return err
+		}
+		out.Layers[l] = ls.Hash
+	}
+	return workspace.WriteJSON(filepath.Join(s.dirs.Checkpoint(m.ID), sealName), out)
+}
+
+func (s *Store) sealLayer(ctx context.Context, l id.Layer) (layerSeal, error) {
+	name := filepath.Join(s.dirs.Layer(l), sealName)
+	ls, err := readSeal[layerSeal](name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return ls, err
+	}
+	if ls.Hash, ls.Bytes, err = hashTree(ctx, s.dirs.LayerFS(l)); err != nil {
+		return ls, err
+	}
+	return ls, workspace.WriteJSON(name, ls)
+}
+
+func readSeal[T any](name string) (T, error) {
+	var v T
+	b, err := os.ReadFile(name)
+	if err == nil {
+		err = json.Unmarshal(b, &v)
+	}
+	return v, err
+}
+
+// Verify reads every byte of a checkpoint. It returns how much that was, and the first thing that is wrong.
+func (s *Store) Verify(ctx context.Context, c id.Checkpoint, manifestHash string) (int64, error) {
+	m, err := s.Read(c, manifestHash)
+	if err != nil {
+		return 0, err
+	}
+	total := m.MemoryBytes()
+	if m.Memory != nil {
+		s.forget(c)
+		if err := s.checkMemory(ctx, m, filepath.Join(s.dirs.Checkpoint(c), memoryName)); err != nil {
+			return total, err
+		}
+	}
+	sealed, err := readSeal[seal](filepath.Join(s.dirs.Checkpoint(c), sealName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return total, corrupt(c, "its seal cannot be read: %v", err)
+	}
+	durable := err == nil
+	if _, hash, err := m.encode(); durable && (err != nil || hash != sealed.Manifest) {
+		return total, corrupt(c, "its seal is for another manifest")
+	}
+	for _, l := range m.Layers {
+		hash, n, err := hashTree(ctx, s.dirs.LayerFS(l))
+		total += n
+		if ctx.Err() != nil {
+			return total, context.Cause(ctx)
+		}
+		if err != nil {
+			return total, corrupt(c, "file layer %s cannot be read: %v", l, err)
+		}
+		if durable && hash != sealed.Layers[l] {
+			return total, corrupt(c, "file layer %s has been changed", l)
+		}
+	}
+	return total, nil
+}
+
+func (s *Store) forget(c id.Checkpoint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.checked {
+		if filepath.Dir(filepath.Dir(name)) == s.dirs.Checkpoint(c) {
+			delete(s.checked, name)
+		}
+	}
+}

@@ -1,0 +1,258 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/workspace"
+)
+
+// Store is the checkpoints of a data directory.
+type Store struct {
+	dirs workspace.Dirs
+
+	mu      sync.Mutex         // guards checked
+	checked map[string]touched // memory files whose content this process has checked, and how they looked then
+}
+
+// touched tells whether a file has been written since.
+type touched struct {
+	dev, ino     uint64
+	size         int64
+	mtime, ctime int64
+}
+
+// NewStore returns the store over dirs.
+func NewStore(dirs workspace.Dirs) *Store {
+	return &Store{dirs: dirs, checked: map[string]touched{}}
+}
+
+const (
+	manifestName = "manifest.json"
+	sealName     = "seal.json"
+	memoryName   = "memory"
+)
+
+// Draft is a checkpoint in the making.
+type Draft struct {
+	store    *Store
+	Manifest Manifest
+}
+
+// Begin makes room for a checkpoint. The caller fills in the manifest's cut and layers before Commit.
+func (s *Store) Begin(m Manifest) (*Draft, error) {
+	m.Format = Format
+	if m.Environment.Arch == "" {
+		m.Environment.Arch = runtime.GOARCH
+	}
+	d := &Draft{store: s, Manifest: m}
+	if err := os.MkdirAll(d.MemoryDir(), 0o700); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// MemoryDir is where the driver puts its memory image.
+func (d *Draft) MemoryDir() string {
+	return filepath.Join(d.store.dirs.Checkpoint(d.Manifest.ID), memoryName)
+}
+
+// Commit hashes the memory image and writes the manifest: from here on the checkpoint can be opened. It returns the manifest's hash.
+func (d *Draft) Commit(ctx context.Context, memory bool) (string, error) {
+	if memory {
+		before, err := d.store.look(d.MemoryDir())
+		if err != nil {
+			return "", err
+		}
+		files, total, err := hashDir(ctx, d.MemoryDir())
+		if err != nil {
+			return "", err
+		}
+		d.Manifest.Memory = &Memory{Bytes: total, Files: files}
+		d.store.remember(before)
+	} else {
+		d.Manifest.Memory = nil
+		if err := os.RemoveAll(d.MemoryDir()); err != nil {
+			return "", err
+		}
+	}
+	b, hash, err := d.Manifest.encode()
+	if err != nil {
+		return "", err
+	}
+	return hash, workspace.WriteFile(filepath.Join(d.store.dirs.Checkpoint(d.Manifest.ID), manifestName), b)
+}
+
+// Drop removes a draft.
+func (d *Draft) Drop() error { return d.store.dirs.Trash(d.store.dirs.Checkpoint(d.Manifest.ID)) }
+
+// Alias commits d with the memory image of another checkpoint, which is linked, not copied.
+func (d *Draft) Alias(ctx context.Context, of Manifest) (string, error) {
+	if of.Memory != nil {
+		from := filepath.Join(d.store.dirs.Checkpoint(of.ID), memoryName)
+		for _, f := range of.Memory.Files {
+			if err := os.Link(filepath.Join(from, f.Name), filepath.Join(d.MemoryDir(), f.Name)); err != nil {
+				return "", err
+			}
+		}
+	}
+	return d.Commit(ctx, of.Memory != nil)
+}
+
+// Read returns a checkpoint's manifest. Its hash is checked against want, unless that is empty.
+func (s *Store) Read(c id.Checkpoint, want string) (Manifest, error) {
+	b, err := os.ReadFile(filepath.Join(s.dirs.Checkpoint(c), manifestName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Manifest{}, errdefs.New(errdefs.Corrupt, "checkpoint_missing", "checkpoint %s has no manifest", c).
+			WithHint("it was lost or deleted outside Perdure; use another one: perdure checkpoints S")
+	}
+	if err != nil {
+		return Manifest{}, err
+	}
+	var m Manifest
+	if got := hashBytes(b); want != "" && got != want {
+		return Manifest{}, corrupt(c, "its manifest has been changed")
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return Manifest{}, corrupt(c, "its manifest cannot be read: %v", err)
+	}
+	if m.Format > Format {
+		return Manifest{}, errdefs.New(errdefs.Unavailable, "checkpoint_newer", "checkpoint %s has format %d, this build reads up to %d", c, m.Format, Format).
+			WithHint("use the version of Perdure that made it")
+	}
+	if m.ID != c {
+		return Manifest{}, corrupt(c, "its manifest is that of %s", m.ID)
+	}
+	return m, nil
+}
+
+func corrupt(c id.Checkpoint, format string, args ...any) error {
+	e := errdefs.New(errdefs.Corrupt, "checkpoint_corrupt", format, args...)
+	e.Message = "checkpoint " + string(c) + " is corrupt: " + e.Message
+	return e.WithHint("use another checkpoint (perdure checkpoints S); perdure verify S lists all that is wrong")
+}
+
+// Open checks a checkpoint's manifest and memory image and returns them. want is the manifest's hash as the log has it.
+func (s *Store) Open(ctx context.Context, c id.Checkpoint, want string) (Manifest, sandbox.Image, error) {
+	m, err := s.Read(c, want)
+	if err != nil {
+		return m, sandbox.Image{}, err
+	}
+	for _, l := range m.Layers {
+		if _, err := os.Stat(s.dirs.LayerFS(l)); err != nil {
+			return m, sandbox.Image{}, corrupt(c, "file layer %s is missing", l)
+		}
+	}
+	if m.Memory == nil {
+		return m, sandbox.Image{}, nil
+	}
+	image := sandbox.Image{
+		Dir: filepath.Join(s.dirs.Checkpoint(c), memoryName), Driver: m.Environment.Driver, Version: m.Environment.Version, Bytes: m.Memory.Bytes,
+	}
+	return m, image, s.checkMemory(ctx, m, image.Dir)
+}
+
+// checkMemory compares the memory image with the manifest. Files that this process has checked before and that nobody has touched
+// since are not read again.
+func (s *Store) checkMemory(ctx context.Context, m Manifest, dir string) error {
+	now, err := s.look(dir)
+	if err != nil {
+		return corrupt(m.ID, "its memory image cannot be read: %v", err)
+	}
+	if s.unchanged(now) && len(now) == len(m.Memory.Files) {
+		return nil
+	}
+	files, _, err := hashDir(ctx, dir)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return corrupt(m.ID, "its memory image cannot be read: %v", err)
+	}
+	for i, want := range m.Memory.Files {
+		if i >= len(files) || files[i].Name != want.Name {
+			return corrupt(m.ID, "%s of its memory image is missing", want.Name)
+		}
+		if files[i] != want {
+			return corrupt(m.ID, "%s of its memory image has been changed", want.Name)
+		}
+	}
+	if len(files) > len(m.Memory.Files) {
+		return corrupt(m.ID, "its memory image has files that do not belong to it")
+	}
+	s.remember(now)
+	return nil
+}
+
+// look says how the files of dir look now.
+func (s *Store) look(dir string) (map[string]touched, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]touched{}
+	for _, e := range entries {
+		name := filepath.Join(dir, e.Name())
+		var st unix.Stat_t
+		if err := unix.Lstat(name, &st); err != nil {
+			return nil, &os.PathError{Op: "lstat", Path: name, Err: err}
+		}
+		out[name] = touched{st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
+	}
+	return out, nil
+}
+
+func (s *Store) remember(files map[string]touched) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, t := range files {
+		s.checked[name] = t
+	}
+}
+
+func (s *Store) unchanged(files map[string]touched) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, t := range files {
+		if was, ok := s.checked[name]; !ok || was != t || time.Now().UnixNano()-t.ctime < int64(time.Second/50) {
+			return false
+		}
+	}
+	return true
+}
+
+// Delete removes a checkpoint. Its layers stay until nothing refers to them.
+func (s *Store) Delete(c id.Checkpoint) error {
+	s.forget(c)
+	return s.dirs.Trash(s.dirs.Checkpoint(c))
+}
+
+// List returns every checkpoint that is complete on disk, and the ones that are not.
+func (s *Store) List() (complete, broken []id.Checkpoint, err error) {
+	entries, err := os.ReadDir(filepath.Join(s.dirs.Root, "checkpoints"))
+	for _, e := range entries {
+		c := id.Checkpoint(e.Name())
+		if _, serr := os.Stat(filepath.Join(s.dirs.Checkpoint(c), manifestName)); serr == nil {
+			complete = append(complete, c)
+		} else {
+			broken = append(broken, c)
+		}
+	}
+	return complete, broken, err
+}
+
+// Cut fills in where the log stood.
+func (d *Draft) Cut(h event.Head) { d.Manifest.CutSeq, d.Manifest.CutHash = h.Seq, h.Hash }

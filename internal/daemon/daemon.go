@@ -1,0 +1,154 @@
+// Package daemon wires Perdure together: it alone, with the engine's main, imports implementations.
+//
+// Run starts in order (lock and database, drivers, recovery, listeners) and stops in reverse: listeners first, then what they
+// could ask of, the database last. Sandboxes are not the daemon's: they go on without it.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/agent"
+	"perdure.dev/perdure/internal/clock"
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/model"
+	"perdure.dev/perdure/internal/model/anthropic"
+	"perdure.dev/perdure/internal/model/openai"
+	"perdure.dev/perdure/internal/model/scripted"
+	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/sandbox/gvisor"
+	"perdure.dev/perdure/internal/sandbox/process"
+	"perdure.dev/perdure/internal/server"
+	"perdure.dev/perdure/internal/service"
+	"perdure.dev/perdure/internal/store/sqlite"
+	"perdure.dev/perdure/internal/workspace"
+)
+
+// Config says how to run. Every field but DataDir may be zero.
+type Config struct {
+	DataDir string
+	Listen  string // TCP address; "": the Unix socket only
+	Logger  *slog.Logger
+	Getenv  func(string) string // for model endpoints and keys
+	Build   api.BuildInfo
+	// Ready is called once the daemon answers.
+	Ready func()
+}
+
+// SocketName is the Unix socket in the data directory.
+const SocketName = "perdure.sock"
+
+// shutdownTime is how long requests in progress may take to end.
+const shutdownTime = 10 * time.Second
+
+// Run serves until ctx ends. It returns nil after an orderly stop.
+func Run(ctx context.Context, cfg Config) (err error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Getenv == nil {
+		cfg.Getenv = func(string) string { return "" }
+	}
+	clk := clock.System{}
+	dirs := workspace.Dirs{Root: cfg.DataDir}
+	db, err := sqlite.Open(ctx, sqlite.Options{Dir: cfg.DataDir, Clock: clk, Logger: cfg.Logger})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := dirs.Make(); err != nil {
+		return err
+	}
+	svc := service.New(context.WithoutCancel(ctx), service.Config{
+		Log: db, Rows: db, Dirs: dirs, Drivers: drivers(cfg), Harnesses: harnesses(cfg, clk), Clock: clk, Logger: cfg.Logger, Build: cfg.Build,
+		DefaultDriver: gvisor.Name, DefaultModel: cfg.Getenv("PERDURE_MODEL"),
+	})
+	defer svc.Stop()
+	if err := svc.Recover(ctx); err != nil {
+		return err
+	}
+	return serve(ctx, cfg, svc, db)
+}
+
+// serve answers requests until ctx ends.
+func serve(ctx context.Context, cfg Config, svc *service.Service, db *sqlite.Store) error {
+	tokens, err := server.LoadTokens(filepath.Join(cfg.DataDir, server.TokensFile))
+	if err != nil {
+		return err
+	}
+	srv, err := server.New(context.WithoutCancel(ctx), server.Config{
+		Backend:     server.Backend{Sessions: svc, Events: svc, Execs: svc, Files: svc, Checkpoints: svc, System: svc},
+		Idempotency: keys{db}, Log: cfg.Logger, Tokens: tokens,
+	})
+	if err != nil {
+		return err
+	}
+	unix, err := server.ListenUnix(ctx, filepath.Join(cfg.DataDir, SocketName))
+	if err != nil {
+		return err
+	}
+	listeners := []net.Listener{unix}
+	if cfg.Listen != "" {
+		tcp, err := srv.ListenTCP(ctx, cfg.Listen)
+		if err != nil {
+			return errors.Join(err, unix.Close())
+		}
+		listeners = append(listeners, tcp)
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	for _, l := range listeners {
+		cfg.Logger.Info("listening", "address", l.Addr().String())
+		g.Go(func() error { return srv.Serve(l) })
+	}
+	g.Go(func() error {
+		<-gctx.Done()
+		cfg.Logger.Info("stopping; sandboxes and commands go on")
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+		defer cancel()
+		return srv.Shutdown(end)
+	})
+	g.Go(func() error { return expireKeys(gctx, db) })
+	if cfg.Ready != nil {
+		cfg.Ready()
+	}
+	return g.Wait()
+}
+
+// drivers is the table of all drivers.
+func drivers(cfg Config) map[string]sandbox.Driver {
+	return map[string]sandbox.Driver{
+		gvisor.Name:  gvisor.New(gvisor.Options{Cache: filepath.Join(cfg.DataDir, "cache"), Log: cfg.Logger}),
+		process.Name: process.New(process.Options{Log: cfg.Logger}),
+	}
+}
+
+// harnesses makes the built-in agent for any spec whose model can be reached.
+func harnesses(cfg Config, clk clock.Clock) service.Harnesses {
+	models := model.Registry{
+		"openai": func(_ context.Context, name string) (model.Provider, error) {
+			return openai.New(openai.FromEnv(cfg.Getenv), name)
+		},
+		"anthropic": func(_ context.Context, name string) (model.Provider, error) {
+			return anthropic.New(anthropic.FromEnv(cfg.Getenv), name)
+		},
+		"scripted": scripted.Constructor(clk),
+	}
+	loop := agent.New(agent.Options{Models: models, Clock: clk, Logger: cfg.Logger})
+	return func(ctx context.Context, spec event.Spec) (agent.Harness, error) {
+		if _, err := models.Open(ctx, spec.Model); err != nil {
+			return nil, err
+		}
+		return loop, nil
+	}
+}
+
+// Getenv is os.Getenv, for main.
+func Getenv(name string) string { return os.Getenv(name) }

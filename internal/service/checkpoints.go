@@ -1,0 +1,210 @@
+package service
+
+import (
+	"context"
+	"fmt"
+
+	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/session"
+	"perdure.dev/perdure/internal/store"
+)
+
+// CreateCheckpoint takes a checkpoint of everything as it is now.
+func (s *Service) CreateCheckpoint(ctx context.Context, ref string, req api.CreateCheckpoint) (api.Checkpoint, error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	var created event.CheckpointCreatedData
+	err = l.operate(ctx, func() error {
+		if l.state().Workspace.State == session.WorkspaceNone {
+			if err := l.wake(ctx); err != nil {
+				return err
+			}
+		}
+		created, err = l.take(ctx, event.KindUser, req.Message, req.Keep)
+		return err
+	})
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	return s.GetCheckpoint(ctx, created.CheckpointID)
+}
+
+// ListCheckpoints lists a session's own checkpoints, oldest first.
+func (s *Service) ListCheckpoints(ctx context.Context, ref string, page api.Page) (api.List[api.Checkpoint], error) {
+	row, err := s.cfg.Rows.Session(ctx, ref)
+	if err != nil {
+		return api.List[api.Checkpoint]{}, err
+	}
+	rows, err := s.cfg.Rows.Checkpoints(ctx, row.ID)
+	if err != nil {
+		return api.List[api.Checkpoint]{}, err
+	}
+	var present []api.Checkpoint
+	for _, c := range rows {
+		if !c.Deleted {
+			present = append(present, presentCheckpoint(c))
+		}
+	}
+	return pageOf(present, func(c api.Checkpoint) string { return c.ID }, page)
+}
+
+// checkpoint returns the row of a checkpoint that has not been deleted.
+func (s *Service) checkpoint(ctx context.Context, c id.Checkpoint) (store.Checkpoint, error) {
+	row, err := s.cfg.Rows.Checkpoint(ctx, c)
+	if err == nil && row.Deleted {
+		err = errdefs.New(errdefs.NotFound, store.CodeCheckpointNotFound, "checkpoint %s has been deleted", c)
+	}
+	return row, err
+}
+
+// GetCheckpoint shows a checkpoint.
+func (s *Service) GetCheckpoint(ctx context.Context, c id.Checkpoint) (api.Checkpoint, error) {
+	row, err := s.checkpoint(ctx, c)
+	return presentCheckpoint(row), err
+}
+
+// DeleteCheckpoint removes a checkpoint. What others share with it stays.
+func (s *Service) DeleteCheckpoint(ctx context.Context, c id.Checkpoint) error {
+	row, err := s.checkpoint(ctx, c)
+	if err != nil {
+		return err
+	}
+	l, err := s.liveByID(ctx, row.SessionID)
+	if err != nil {
+		return err
+	}
+	return l.operate(ctx, func() error {
+		st := l.state()
+		asleep := st.Workspace.State == session.WorkspaceSuspended || st.Workspace.State == session.WorkspaceStopped
+		if asleep && st.Workspace.Base == c {
+			return errdefs.New(errdefs.Conflict, "checkpoint_in_use", "session %s sleeps on checkpoint %s", st.Name, c).
+				WithHint("perdure resume %s first", st.Name)
+		}
+		return l.deleteCheckpoint(ctx, c, "asked")
+	})
+}
+
+// ForkSession makes sessions from a checkpoint or from the present state.
+func (s *Service) ForkSession(ctx context.Context, ref string, req api.ForkSession) (api.List[api.Session], error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.List[api.Session]{}, err
+	}
+	if req.Name != "" && !validName.MatchString(req.Name) {
+		return api.List[api.Session]{}, errdefs.New(errdefs.Invalid, "invalid_name", "%q cannot be a session's name", req.Name)
+	}
+	r, err := l.forkable(ctx, req.Checkpoint)
+	if err != nil {
+		return api.List[api.Session]{}, err
+	}
+	ids, err := l.fork(ctx, r, max(req.Count, 1), req.Name)
+	if err != nil {
+		return api.List[api.Session]{}, err
+	}
+	out := api.List[api.Session]{Data: make([]api.Session, len(ids))}
+	for i, sid := range ids {
+		if out.Data[i], err = s.GetSession(ctx, string(sid)); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// RollbackSession brings a session back to a checkpoint, or says what that would change.
+func (s *Service) RollbackSession(ctx context.Context, ref string, req api.RollbackSession) (api.RollbackPlan, error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.RollbackPlan{}, err
+	}
+	return l.rollbackTo(ctx, req.Checkpoint, req.DryRun, false)
+}
+
+// UndoSession goes back to before the last rollback.
+func (s *Service) UndoSession(ctx context.Context, ref string) (api.RollbackPlan, error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.RollbackPlan{}, err
+	}
+	undo := l.state().Undo
+	if undo == "" {
+		return api.RollbackPlan{}, errdefs.New(errdefs.Conflict, "nothing_to_undo", "session %s has no rollback to undo", l.state().Name).
+			WithHint("perdure checkpoints %s lists where it can go", l.state().Name)
+	}
+	return l.rollbackTo(ctx, string(undo), false, true)
+}
+
+func (l *live) rollbackTo(ctx context.Context, ref string, dryRun, undo bool) (api.RollbackPlan, error) {
+	var out api.RollbackPlan
+	err := l.operate(ctx, func() error {
+		r, _, err := l.target(ctx, ref) // before anything is touched
+		if err != nil {
+			return err
+		}
+		if out, err = l.plan(ctx, r); err != nil || dryRun {
+			out.DryRun = dryRun
+			return err
+		}
+		release := l.halt()
+		defer release()
+		done, err := l.rollback(ctx, r, undo)
+		if err != nil {
+			return err
+		}
+		report := presentReport(done.report)
+		out.UndoCheckpointID, out.ResumeReport = string(done.undo), &report
+		return nil
+	})
+	if err == nil && !dryRun {
+		l.wakeUp() // closes what was open at the cut
+	} else {
+		l.kick()
+	}
+	return out, err
+}
+
+// VerifySession checks a session's log, and every byte of its checkpoints.
+func (s *Service) VerifySession(ctx context.Context, ref string) (api.VerifyReport, error) {
+	row, err := s.cfg.Rows.Session(ctx, ref)
+	if err != nil {
+		return api.VerifyReport{}, err
+	}
+	found, err := s.cfg.Rows.Verify(ctx, string(row.ID))
+	out := api.VerifyReport{
+		SessionID: string(row.ID), Events: uint64(found.Events), HeadHash: found.Head.Hash, Problems: []api.VerifyProblem{},
+	}
+	if err != nil {
+		return out, err
+	}
+	if !found.OK() {
+		subject := string(row.ID)
+		if found.BadSeq != 0 {
+			subject = fmt.Sprintf("%s event %d", row.ID, found.BadSeq)
+		}
+		out.Problems = append(out.Problems, api.VerifyProblem{Subject: subject, Code: event.CodeLogCorrupt, Detail: found.Problem})
+	}
+	rows, err := s.cfg.Rows.Checkpoints(ctx, row.ID)
+	if err != nil {
+		return out, err
+	}
+	for _, c := range rows {
+		if c.Deleted || c.State == session.CheckpointFailed {
+			continue
+		}
+		n, err := s.checkpoints.Verify(ctx, c.ID, c.ManifestHash)
+		if ctx.Err() != nil {
+			return out, context.Cause(ctx)
+		}
+		out.Checkpoints++
+		out.Bytes += n
+		if err != nil {
+			out.Problems = append(out.Problems, api.VerifyProblem{Subject: string(c.ID), Code: errdefs.CodeOf(err), Detail: err.Error()})
+		}
+	}
+	out.OK = len(out.Problems) == 0
+	return out, nil
+}

@@ -1,0 +1,200 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"perdure.dev/perdure/internal/checkpoint"
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/session"
+	"perdure.dev/perdure/internal/workspace"
+)
+
+// begin makes the draft of a checkpoint of the session as it is now.
+func (l *live) begin(st session.State, kind event.CheckpointKind, message string, keep bool) (*checkpoint.Draft, error) {
+	return l.svc.checkpoints.Begin(checkpoint.Manifest{
+		ID: id.NewCheckpoint(), SessionID: l.id, Kind: kind, Message: message, Keep: keep,
+		ParentID: st.Workspace.Base, CreatedAt: l.svc.cfg.Clock.Now(),
+		Environment: checkpoint.Environment{Driver: st.Spec.Driver, Image: st.Spec.Image},
+	})
+}
+
+// cut notes where the log and the commands stand. While it runs, nothing inside the sandbox moves.
+func (l *live) cut(ctx context.Context, d *checkpoint.Draft) error {
+	head, err := l.svc.cfg.Log.Head(ctx, l.id)
+	if err != nil {
+		return err
+	}
+	d.Cut(head)
+	open, err := openExecs(l.svc.cfg.Dirs.Spool(l.id))
+	if err != nil {
+		return err
+	}
+	d.Manifest.OpenExecs, d.Manifest.ProcessCount = open, len(open)
+	return nil
+}
+
+// take makes a checkpoint of the session, whatever state its workspace is in, and appends checkpoint.created. The caller holds the ops token.
+func (l *live) take(ctx context.Context, kind event.CheckpointKind, message string, keep bool) (event.CheckpointCreatedData, error) {
+	l.svc.gc.RLock()
+	defer l.svc.gc.RUnlock()
+	st := l.state()
+	var created event.CheckpointCreatedData
+	var m checkpoint.Manifest
+	var err error
+	switch st.Workspace.State {
+	case session.WorkspaceRunning, session.WorkspacePaused:
+		m, created, err = l.takeLive(ctx, st, kind, message, keep)
+	case session.WorkspaceSuspended, session.WorkspaceStopped:
+		m, created, err = l.takeAsleep(ctx, st, kind, message, keep)
+	case session.WorkspaceLost:
+		if _, err := l.sealLost(ctx); err != nil {
+			return created, err
+		}
+		m, created, err = l.takeAsleep(ctx, l.state(), kind, message, keep)
+	default:
+		err = errdefs.New(errdefs.Conflict, "workspace_not_started", "the workspace of session %s has not been started", st.Name).
+			WithHint("perdure resume %s starts it", st.Name)
+	}
+	if err != nil {
+		return created, err
+	}
+	if _, err := l.append(ctx, event.Draft{Type: event.CheckpointCreated, Data: created}); err != nil {
+		return created, errors.Join(err, l.svc.checkpoints.Delete(m.ID))
+	}
+	l.sealLater(m)
+	l.retain(ctx)
+	return created, nil
+}
+
+func (l *live) takeLive(ctx context.Context, st session.State, kind event.CheckpointKind, message string, keep bool) (m checkpoint.Manifest, created event.CheckpointCreatedData, err error) {
+	sb := l.current()
+	drv, err := l.svc.driver(st.Spec.Driver)
+	if err != nil {
+		return m, created, err
+	}
+	if sb == nil {
+		return m, created, wrongState(st, "checkpoint", "running")
+	}
+	d, err := l.begin(st, kind, message, keep)
+	if err != nil {
+		return m, created, err
+	}
+	var delta workspace.Pending
+	warm, err := sb.Checkpoint(ctx, sandbox.CheckpointRequest{Dir: d.MemoryDir(), Cut: func(ctx context.Context) error {
+		if err := l.cut(ctx, d); err != nil {
+			return err
+		}
+		var err error
+		delta, err = l.workspace.Delta(ctx)
+		return err
+	}})
+	if err != nil {
+		return m, created, errors.Join(err, delta.Drop(), d.Drop())
+	}
+	d.Manifest.PauseMS = milliseconds(warm.Pause())
+	d.Manifest.Environment.Version = warm.Image().Version
+	d.Manifest.FileBytes = delta.Stats.Bytes
+	if d.Manifest.Layers, err = delta.Keep(); err != nil {
+		return m, created, errors.Join(err, delta.Drop(), d.Drop())
+	}
+	hash, err := d.Commit(ctx, drv.Capabilities(ctx).Memory)
+	if err != nil {
+		return m, created, errors.Join(err, d.Drop())
+	}
+	return d.Manifest, d.Manifest.Created(hash), nil
+}
+
+// takeAsleep makes a checkpoint that shares everything but the log position with the one that the workspace sleeps on.
+func (l *live) takeAsleep(ctx context.Context, st session.State, kind event.CheckpointKind, message string, keep bool) (m checkpoint.Manifest, created event.CheckpointCreatedData, err error) {
+	row, err := l.svc.cfg.Rows.Checkpoint(ctx, st.Workspace.Base)
+	if err != nil {
+		return m, created, err
+	}
+	base, _, err := l.svc.checkpoints.Open(ctx, row.ID, row.ManifestHash)
+	if err != nil {
+		return m, created, err
+	}
+	d, err := l.begin(st, kind, message, keep)
+	if err != nil {
+		return m, created, err
+	}
+	head, err := l.svc.cfg.Log.Head(ctx, l.id)
+	if err != nil {
+		return m, created, errors.Join(err, d.Drop())
+	}
+	d.Cut(head)
+	d.Manifest.Layers = slices.Clone(base.Layers)
+	d.Manifest.Environment = base.Environment
+	d.Manifest.OpenExecs, d.Manifest.ProcessCount = base.OpenExecs, base.ProcessCount
+	hash, err := d.Alias(ctx, base)
+	if err != nil {
+		return m, created, errors.Join(err, d.Drop())
+	}
+	return d.Manifest, d.Manifest.Created(hash), nil
+}
+
+// sealLater makes a checkpoint durable in the background.
+func (l *live) sealLater(m checkpoint.Manifest) {
+	l.svc.goroutine(func(ctx context.Context) { l.sealNow(ctx, m) })
+}
+
+func (l *live) sealNow(ctx context.Context, m checkpoint.Manifest) {
+	l.svc.sealing.Lock() // one at a time: it is disk work that must not crowd out the sandboxes'
+	err := l.svc.checkpoints.Seal(ctx, m)
+	l.svc.sealing.Unlock()
+	if ctx.Err() != nil {
+		return // the next daemon goes on
+	}
+	if !slices.ContainsFunc(l.state().Checkpoints, func(c session.Checkpoint) bool { return c.ID == m.ID }) {
+		return // deleted meanwhile
+	}
+	d := event.Draft{Type: event.CheckpointDurable, ActorID: systemActor, Data: event.CheckpointDurableData{CheckpointID: m.ID}}
+	if err != nil {
+		l.svc.cfg.Logger.Error("a checkpoint did not become durable", "session", l.id, "checkpoint", m.ID, "error", err)
+		d = event.Draft{Type: event.CheckpointFailed, ActorID: systemActor, Data: event.CheckpointFailedData{
+			CheckpointID: m.ID, Code: errdefs.CodeOf(err), Message: err.Error(),
+		}}
+	}
+	if _, err := l.append(ctx, d); err != nil && ctx.Err() == nil && !isNotFound(err) {
+		l.svc.cfg.Logger.Error("cannot record that a checkpoint is durable", "session", l.id, "checkpoint", m.ID, "error", err)
+	}
+}
+
+// keepAutomatic is how many automatic checkpoints of each kind a session keeps.
+const keepAutomatic = 3
+
+// retain deletes automatic checkpoints that newer ones of their kind have replaced. What the workspace stands on, and what undo
+// needs, stays.
+func (l *live) retain(ctx context.Context) {
+	st := l.state()
+	count := map[event.CheckpointKind]int{}
+	for _, c := range slices.Backward(st.Checkpoints) {
+		if c.Kind == event.KindUser || c.Kind == event.KindAgent || c.Keep || c.ID == st.Undo || c.ID == st.Workspace.Base {
+			continue
+		}
+		if count[c.Kind]++; count[c.Kind] <= keepAutomatic {
+			continue
+		}
+		if err := l.deleteCheckpoint(ctx, c.ID, "retention"); err != nil {
+			l.svc.cfg.Logger.Warn("cannot delete an old checkpoint", "session", l.id, "checkpoint", c.ID, "error", err)
+		}
+	}
+}
+
+// deleteCheckpoint makes a checkpoint unknown first, and then removes it.
+func (l *live) deleteCheckpoint(ctx context.Context, c id.Checkpoint, reason string) error {
+	_, err := l.append(ctx, event.Draft{Type: event.CheckpointDeleted, Data: event.CheckpointDeletedData{CheckpointID: c, Reason: reason}})
+	if err != nil {
+		return err
+	}
+	if err := l.svc.checkpoints.Delete(c); err != nil {
+		return err
+	}
+	l.svc.sweepLater()
+	return nil
+}

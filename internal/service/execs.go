@@ -1,0 +1,345 @@
+package service
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/guest/spool"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/session"
+)
+
+// StartExec starts a command of a client's, waking the workspace for it. A command that has the id already is answered with as it is.
+func (s *Service) StartExec(ctx context.Context, ref string, req api.StartExec) (api.Exec, error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.Exec{}, err
+	}
+	spec, err := execSpec(req)
+	if err != nil {
+		return api.Exec{}, err
+	}
+	st, err := l.startExec(ctx, spec)
+	return presentExec(st), err
+}
+
+func execSpec(req api.StartExec) (sandbox.ExecSpec, error) {
+	spec := sandbox.ExecSpec{
+		ID: id.Exec(req.ID), Kind: sandbox.ExecKind(req.Kind), Argv: req.Argv, Code: req.Code, Interpreter: req.Interpreter, Dir: req.Dir, Env: req.Env,
+		Stdin: req.Stdin, Timeout: time.Duration(req.TimeoutMS) * time.Millisecond, Background: req.Background, Label: req.Label,
+	}
+	if spec.Kind == "" {
+		spec.Kind = sandbox.ExecProcess
+	}
+	if req.TTY != nil {
+		spec.TTY = &sandbox.TerminalSize{Rows: req.TTY.Rows, Cols: req.TTY.Cols}
+	}
+	if !id.ValidExternal(req.ID) {
+		return spec, errdefs.New(errdefs.Invalid, "exec_invalid", "%q is no exec id", req.ID).
+			WithHint("use 1 to %d letters, digits, '_', '-' and '.', not starting with a dot", id.MaxExternal)
+	}
+	if spec.Kind == sandbox.ExecProcess && len(spec.Argv) == 0 {
+		return spec, errdefs.New(errdefs.Invalid, "exec_invalid", "there is no command to run").WithHint("perdure exec S -- CMD…")
+	}
+	return spec, nil
+}
+
+func (l *live) startExec(ctx context.Context, spec sandbox.ExecSpec) (sandbox.ExecStatus, error) {
+	if st, err := l.reader().Status(ctx, spec.ID); err == nil {
+		return st, nil
+	}
+	sb, err := l.running(ctx)
+	if err != nil {
+		return sandbox.ExecStatus{}, err
+	}
+	l.execMu.Lock()
+	defer l.execMu.Unlock()
+	if st, err := sb.Execs().Status(ctx, spec.ID); err == nil {
+		return st, nil // another request with the id was faster
+	}
+	argv := spec.Argv
+	if spec.Kind != sandbox.ExecProcess {
+		argv = []string{string(spec.Kind), spec.Code}
+	}
+	_, err = l.append(ctx, event.Draft{Type: event.ExecStarted, Data: event.ExecStartedData{ExecID: spec.ID, Argv: argv, TTY: spec.TTY != nil}})
+	if err != nil {
+		return sandbox.ExecStatus{}, err
+	}
+	st, err := sb.Execs().Start(ctx, spec)
+	if err != nil && st.ID == "" {
+		cause := err.Error()
+		if fst, serr := sb.Execs().Status(context.WithoutCancel(ctx), spec.ID); serr == nil {
+			l.finishExec(context.WithoutCancel(ctx), fst)
+		} else {
+			l.finishExec(context.WithoutCancel(ctx), sandbox.ExecStatus{ID: spec.ID, Cause: "not started: " + cause})
+		}
+		return st, err
+	}
+	l.follow(sb, spec.ID)
+	return st, err
+}
+
+// follow records the end of a client's command.
+func (l *live) follow(sb sandbox.Sandbox, exec id.Exec) {
+	l.svc.goroutine(func(ctx context.Context) {
+		st, err := sb.Execs().Wait(ctx, exec)
+		if ctx.Err() != nil {
+			return
+		}
+		if l.current() != sb && (err != nil || st.State == sandbox.ExecLost) {
+			return // its sandbox was put to sleep or replaced: whoever wakes the workspace follows it again
+		}
+		if err != nil {
+			l.svc.cfg.Logger.Warn("cannot follow a command", "session", l.id, "exec", exec, "error", err)
+			return
+		}
+		l.finishExec(ctx, st)
+	})
+}
+
+// followOpen follows every command of a client that the log knows as running. Those that the sandbox does not know any more are lost.
+func (l *live) followOpen(ctx context.Context, sb sandbox.Sandbox) {
+	for _, x := range l.state().Execs {
+		st, err := sb.Execs().Status(ctx, x.ID)
+		switch {
+		case errdefs.CodeOf(err) == "exec_not_found":
+			l.finishExec(ctx, sandbox.ExecStatus{ID: x.ID, Cause: "it is not known in the workspace as it is now"})
+		case err == nil && st.State != sandbox.ExecRunning:
+			l.finishExec(ctx, st)
+		default:
+			l.follow(sb, x.ID)
+		}
+	}
+}
+
+func (l *live) finishExec(ctx context.Context, st sandbox.ExecStatus) {
+	open := false
+	for _, x := range l.state().Execs {
+		open = open || x.ID == st.ID
+	}
+	if !open {
+		return
+	}
+	_, err := l.append(ctx, event.Draft{Type: event.ExecFinished, ActorID: systemActor, Data: event.ExecFinishedData{
+		ExecID: st.ID, ExitCode: st.ExitCode, Signal: st.Signal, Cause: st.Cause,
+	}})
+	if err != nil && !isStopping(err) && !isNotFound(err) {
+		l.svc.cfg.Logger.Error("cannot record the end of a command", "session", l.id, "exec", st.ID, "error", err)
+	}
+}
+
+// execReader is what of sandbox.Execs only reads.
+type execReader interface {
+	Status(ctx context.Context, exec id.Exec) (sandbox.ExecStatus, error)
+	List(ctx context.Context) ([]sandbox.ExecStatus, error)
+	Wait(ctx context.Context, exec id.Exec) (sandbox.ExecStatus, error)
+	Output(ctx context.Context, exec id.Exec, stream sandbox.Stream, offset int64, follow bool) (io.ReadCloser, error)
+}
+
+// reader reads about commands from the sandbox, or from the spool when there is none.
+func (l *live) reader() execReader {
+	if sb := l.current(); sb != nil {
+		return sb.Execs()
+	}
+	return sleepingExecs{l}
+}
+
+// sleepingExecs reads about the commands of a workspace without a sandbox.
+type sleepingExecs struct{ l *live }
+
+func (s sleepingExecs) open() (*spool.Spool, error) {
+	return spool.Open(s.l.svc.cfg.Dirs.Spool(s.l.id), spool.Options{})
+}
+
+func (s sleepingExecs) Status(_ context.Context, exec id.Exec) (sandbox.ExecStatus, error) {
+	sp, err := s.open()
+	if err != nil {
+		return sandbox.ExecStatus{}, err
+	}
+	defer sp.Close()
+	r, err := sp.Get(exec)
+	if err != nil {
+		return sandbox.ExecStatus{}, err
+	}
+	return s.asleep(r.Status()), nil
+}
+
+// asleep says that a command of a suspended workspace is running still, whatever the shim wrote when it went: it goes on
+// with the workspace.
+func (s sleepingExecs) asleep(st sandbox.ExecStatus) sandbox.ExecStatus {
+	if st.State == sandbox.ExecLost && s.l.state().Workspace.State == session.WorkspaceSuspended {
+		for _, x := range s.l.state().Execs {
+			if x.ID == st.ID {
+				st.State, st.Cause, st.EndedAt = sandbox.ExecRunning, "", time.Time{}
+			}
+		}
+	}
+	return st
+}
+
+func (s sleepingExecs) List(context.Context) ([]sandbox.ExecStatus, error) {
+	sp, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	defer sp.Close()
+	all := sp.List()
+	for i := range all {
+		all[i] = s.asleep(all[i])
+	}
+	return all, nil
+}
+
+func (s sleepingExecs) Wait(ctx context.Context, exec id.Exec) (sandbox.ExecStatus, error) {
+	for {
+		moved := s.l.moved()
+		if sb := s.l.current(); sb != nil {
+			return sb.Execs().Wait(ctx, exec)
+		}
+		st, err := s.Status(ctx, exec)
+		if err != nil || st.State != sandbox.ExecRunning {
+			return st, err
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return st, context.Cause(ctx)
+		}
+	}
+}
+
+func (s sleepingExecs) Output(ctx context.Context, exec id.Exec, stream sandbox.Stream, offset int64, _ bool) (io.ReadCloser, error) {
+	sp, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	r, err := sp.Get(exec)
+	if err != nil {
+		sp.Close()
+		return nil, err
+	}
+	rd, err := r.Reader(ctx, stream, offset, false)
+	if err != nil {
+		sp.Close()
+		return nil, err
+	}
+	return closeBoth{rd, sp}, nil
+}
+
+type closeBoth struct {
+	io.ReadCloser
+	sp *spool.Spool
+}
+
+func (c closeBoth) Close() error {
+	err := c.ReadCloser.Close()
+	if serr := c.sp.Close(); err == nil {
+		err = serr
+	}
+	return err
+}
+
+// GetExec shows a command.
+func (s *Service) GetExec(ctx context.Context, ref string, exec id.Exec) (api.Exec, error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.Exec{}, err
+	}
+	st, err := l.reader().Status(ctx, exec)
+	return presentExec(st), err
+}
+
+// ListExecs lists every command of a session, oldest first: the agent's and the clients'.
+func (s *Service) ListExecs(ctx context.Context, ref string, page api.Page) (api.List[api.Exec], error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.List[api.Exec]{}, err
+	}
+	all, err := l.reader().List(ctx)
+	if err != nil {
+		return api.List[api.Exec]{}, err
+	}
+	return pageOf(list(all, presentExec).Data, func(x api.Exec) string { return x.ID }, page)
+}
+
+// WaitExec returns when a command has ended. It survives suspend and resume in between.
+func (s *Service) WaitExec(ctx context.Context, ref string, exec id.Exec) (api.Exec, error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.Exec{}, err
+	}
+	for {
+		sb := l.current()
+		moved := l.moved()
+		st, err := l.reader().Wait(ctx, exec)
+		if ctx.Err() != nil {
+			return api.Exec{}, context.Cause(ctx)
+		}
+		if (err != nil || st.State == sandbox.ExecLost) && (l.current() != sb || l.asleepNow()) {
+			select { // the workspace is on the move
+			case <-moved:
+			case <-ctx.Done():
+				return api.Exec{}, context.Cause(ctx)
+			}
+			continue
+		}
+		return presentExec(st), err
+	}
+}
+
+func (l *live) asleepNow() bool { return l.state().Workspace.State == session.WorkspaceSuspended }
+
+// need returns the running sandbox for what makes no sense without it.
+func (l *live) need() (sandbox.Sandbox, error) {
+	st := l.state()
+	if sb := l.current(); sb != nil && st.Workspace.State == session.WorkspaceRunning {
+		return sb, nil
+	}
+	return nil, wrongState(st, "reach into", "running")
+}
+
+// SignalExec sends a signal to a command.
+func (s *Service) SignalExec(ctx context.Context, ref string, exec id.Exec, signal int) error {
+	return s.within(ctx, ref, func(sb sandbox.Sandbox) error { return sb.Execs().Signal(ctx, exec, signal) })
+}
+
+// WriteStdin writes to a command's standard input at an offset.
+func (s *Service) WriteStdin(ctx context.Context, ref string, exec id.Exec, offset int64, data []byte, eof bool) error {
+	return s.within(ctx, ref, func(sb sandbox.Sandbox) error { return sb.Execs().Stdin(ctx, exec, offset, data, eof) })
+}
+
+// ResizeExec sets the size of a command's terminal.
+func (s *Service) ResizeExec(ctx context.Context, ref string, exec id.Exec, size api.TerminalSize) error {
+	return s.within(ctx, ref, func(sb sandbox.Sandbox) error {
+		return sb.Execs().Resize(ctx, exec, sandbox.TerminalSize{Rows: size.Rows, Cols: size.Cols})
+	})
+}
+
+func (s *Service) within(ctx context.Context, ref string, f func(sandbox.Sandbox) error) error {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return err
+	}
+	sb, err := l.need()
+	if err != nil {
+		return err
+	}
+	return f(sb)
+}
+
+// ExecOutput reads what a command wrote, from an offset. Following goes on across suspend and resume.
+func (s *Service) ExecOutput(ctx context.Context, ref string, exec id.Exec, stream string, offset int64, follow bool) (io.ReadCloser, error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if stream != string(sandbox.Stdout) && stream != string(sandbox.Stderr) {
+		return nil, errdefs.New(errdefs.Invalid, "unknown_stream", "there is no stream %q", stream).WithHint("use stdout or stderr")
+	}
+	return l.reader().Output(ctx, exec, sandbox.Stream(stream), offset, follow)
+}

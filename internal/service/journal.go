@@ -1,0 +1,65 @@
+package service
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/workspace"
+)
+
+// The journaled operations.
+const (
+	opSleep    = "sleep"     // suspend or stop: the sandbox ends, its files are sealed
+	opSealLost = "seal_lost" // the sandbox is dead, its files are sealed
+	opRollback = "rollback"  // another sandbox takes the place of this one, whose files are sealed
+)
+
+// journal says what an operation was about to do when the daemon died. One operation at a time works on a workspace, so one
+// file is enough.
+type journal struct {
+	Op         string                      `json:"op"`
+	Created    event.CheckpointCreatedData `json:"created"` // the checkpoint that the old sandbox becomes
+	Generation workspace.Generation        `json:"generation"`
+	Layer      id.Layer                    `json:"layer"` // what the generation's upper becomes
+	Sandbox    id.Sandbox                  `json:"sandbox"`
+
+	// Of a rollback:
+	NewGeneration workspace.Generation         `json:"new_generation"`
+	NewSandbox    id.Sandbox                   `json:"new_sandbox"`
+	RolledBack    *event.SessionRolledBackData `json:"rolled_back,omitempty"`
+}
+
+func (l *live) journalFile() string {
+	return filepath.Join(l.svc.cfg.Dirs.Session(l.id), "journal.json")
+}
+
+func (l *live) writeJournal(j journal) error { return workspace.WriteJSON(l.journalFile(), j) }
+
+func (l *live) dropJournal() error {
+	err := os.Remove(l.journalFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = workspace.SyncDir(filepath.Dir(l.journalFile()))
+	}
+	return err
+}
+
+// readJournal returns what was going on, or nil.
+func (l *live) readJournal() (*journal, error) {
+	b, err := os.ReadFile(l.journalFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var j journal
+	return &j, json.Unmarshal(b, &j)
+}

@@ -1,0 +1,216 @@
+package service
+
+import (
+	"context"
+	"sync"
+
+	"perdure.dev/perdure/internal/actor"
+	"perdure.dev/perdure/internal/agent"
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/session"
+	"perdure.dev/perdure/internal/workspace"
+)
+
+// live is a session in use. See the package comment.
+type live struct {
+	svc *Service
+	id  id.Session
+
+	ops     chan struct{} // holds one token: whoever takes it may operate on the workspace
+	changed chan struct{} // a token for the harness: somebody else has appended
+
+	appendMu sync.Mutex // guards the fields below, and orders appends
+	tracker  *session.Tracker
+	lease    event.Generation
+
+	execMu sync.Mutex // makes checking for a command and starting it one step
+
+	mu       sync.Mutex // guards the fields below
+	sandbox  sandbox.Sandbox
+	drive    *drive        // the harness at work, if any
+	held     int           // while above 0 no harness is started
+	asleep   bool          // paused, suspended or stopped on request: only a message or resume starts the harness again
+	bump     chan struct{} // closed and replaced at every append
+	gone     error         // set when the session is deleted
+	watchers map[chan agent.Delta]struct{}
+
+	// workspace belongs to whoever holds the ops token.
+	workspace *workspace.Workspace
+}
+
+func newLive(s *Service, sid id.Session) *live {
+	l := &live{
+		svc: s, id: sid, ops: make(chan struct{}, 1), changed: make(chan struct{}, 1), bump: make(chan struct{}),
+		watchers: map[chan agent.Delta]struct{}{},
+	}
+	l.ops <- struct{}{}
+	return l
+}
+
+// load reads the session, once.
+func (l *live) load(ctx context.Context) error {
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	if l.tracker != nil {
+		return nil
+	}
+	t, err := session.Load(ctx, l.svc.cfg.Log, l.id)
+	if err != nil {
+		return err
+	}
+	if l.lease, err = l.svc.cfg.Log.Acquire(ctx, l.id, l.svc.owner); err != nil {
+		return err
+	}
+	st := t.State()
+	w, err := workspace.Open(l.svc.cfg.Dirs, l.id, st.Spec.Image)
+	if err != nil {
+		return err
+	}
+	l.tracker, l.workspace = t, w
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch st.Workspace.State {
+	case session.WorkspacePaused, session.WorkspaceSuspended, session.WorkspaceStopped:
+		l.asleep = true
+	}
+	return nil
+}
+
+// state returns what is known of the session.
+func (l *live) state() session.State {
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	return l.tracker.State()
+}
+
+// append stores events and follows them. by says whether the harness itself appends.
+func (l *live) append(ctx context.Context, drafts ...event.Draft) ([]event.Event, error) {
+	return l.appendAt(ctx, event.AnySeq, drafts...)
+}
+
+func (l *live) appendAt(ctx context.Context, expected event.Seq, drafts ...event.Draft) ([]event.Event, error) {
+	who := actor.From(ctx).ID
+	for i := range drafts {
+		if drafts[i].ActorID == "" {
+			drafts[i].ActorID = who
+		}
+		if drafts[i].ActorID == "" {
+			drafts[i].ActorID = systemActor
+		}
+	}
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	stored, err := l.svc.cfg.Log.Append(ctx, event.Append{Session: l.id, Lease: l.lease, Expected: expected, Events: drafts})
+	if err != nil {
+		return nil, err
+	}
+	// The events are durable: what follows must not depend on whether the caller still waits.
+	ctx = context.WithoutCancel(ctx)
+	if err := l.tracker.Apply(ctx, stored...); err != nil {
+		l.svc.cfg.Logger.Error("cannot follow the log; reading it anew", "session", l.id, "error", err)
+		t, lerr := session.Load(ctx, l.svc.cfg.Log, l.id)
+		if lerr != nil {
+			return nil, lerr
+		}
+		l.tracker = t
+	}
+	l.mu.Lock()
+	close(l.bump)
+	l.bump = make(chan struct{})
+	l.mu.Unlock()
+	return stored, nil
+}
+
+// systemActor signs what the runtime does by itself.
+const systemActor id.Actor = "perdure"
+
+// notify tells the harness, if there is one, that the log has moved.
+func (l *live) notify() {
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+}
+
+// moved returns a channel that is closed at the next append.
+func (l *live) moved() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bump
+}
+
+// operate runs f as the only operation on the workspace.
+func (l *live) operate(ctx context.Context, f func() error) error {
+	select {
+	case <-l.ops:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { l.ops <- struct{}{} }()
+	l.mu.Lock()
+	gone := l.gone
+	l.mu.Unlock()
+	if gone != nil {
+		return gone
+	}
+	return f()
+}
+
+// current returns the sandbox that runs the workspace, or nil.
+func (l *live) current() sandbox.Sandbox {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sandbox
+}
+
+// setSandbox installs a sandbox and watches over it.
+func (l *live) setSandbox(sb sandbox.Sandbox) {
+	l.mu.Lock()
+	l.sandbox = sb
+	l.mu.Unlock()
+	if sb != nil {
+		l.watch(sb)
+	}
+}
+
+// watch notices when the sandbox dies by itself.
+func (l *live) watch(sb sandbox.Sandbox) {
+	l.svc.goroutine(func(ctx context.Context) {
+		st, err := sb.Wait(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		cause := st.Cause
+		if err != nil {
+			cause = err.Error()
+		}
+		err = l.operate(ctx, func() error {
+			if l.current() != sb {
+				return nil // it was put to sleep, or replaced
+			}
+			return l.lose(ctx, sb, cause)
+		})
+		if err != nil && !isStopping(err) && !isNotFound(err) {
+			l.svc.cfg.Logger.Error("cannot record the loss of a sandbox", "session", l.id, "sandbox", sb.ID(), "error", err)
+		}
+	})
+}
+
+// lose records that the sandbox is dead, and removes what is left of it. Its files stay live.
+func (l *live) lose(ctx context.Context, sb sandbox.Sandbox, cause string) error {
+	if cause == "" {
+		cause = "unknown"
+	}
+	_, err := l.append(ctx, event.Draft{Type: event.WorkspaceLost, ActorID: systemActor, Data: event.WorkspaceLostData{SandboxID: sb.ID(), Cause: cause}})
+	if err != nil {
+		return err
+	}
+	l.setSandbox(nil)
+	l.notify()
+	return sb.Destroy(ctx)
+}
+
+var errGone = errdefs.New(errdefs.NotFound, "session_not_found", "the session has been deleted")

@@ -1,0 +1,296 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/session"
+	"perdure.dev/perdure/internal/store"
+)
+
+// Recover takes up what an earlier daemon left: sandboxes that run on, operations cut in the middle, turns in progress. It removes
+// what belongs to no session. Call it once, before serving.
+func (s *Service) Recover(ctx context.Context) error {
+	if err := s.cfg.Dirs.EmptyTrash(); err != nil {
+		return err
+	}
+	known := map[id.Session]bool{}
+	owned := map[id.Sandbox]bool{}
+	f := store.Filter{}
+	for {
+		rows, more, err := s.cfg.Rows.Sessions(ctx, f)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			known[row.ID] = true
+			if err := s.recoverSession(ctx, row, owned); err != nil {
+				// One broken session must not keep the others from their daemon.
+				s.cfg.Logger.Error("cannot take up a session", "session", row.ID, "name", row.Name, "error", err)
+			}
+		}
+		if !more {
+			break
+		}
+		f.After = rows[len(rows)-1].ID
+	}
+	if err := s.removeOrphans(ctx, known, owned); err != nil {
+		return err
+	}
+	s.sweepLater()
+	return nil
+}
+
+func (s *Service) recoverSession(ctx context.Context, row store.Session, owned map[id.Sandbox]bool) error {
+	if row.Workspace.SandboxID != "" {
+		owned[row.Workspace.SandboxID] = true
+	}
+	j, err := (&live{svc: s, id: row.ID}).readJournal()
+	if err != nil {
+		return err
+	}
+	running := row.Workspace.State == session.WorkspaceRunning || row.Workspace.State == session.WorkspacePaused
+	if j == nil && !running && row.Status != session.StatusRunning && !s.unsealed(ctx, row) {
+		return nil // nothing to take up, and nothing to keep in memory
+	}
+	l, err := s.liveByID(ctx, row.ID)
+	if err != nil {
+		return err
+	}
+	err = l.operate(ctx, func() error {
+		if j != nil {
+			if err := l.recoverJournal(ctx, *j, owned); err != nil {
+				return fmt.Errorf("finish an interrupted %s: %w", j.Op, err)
+			}
+		}
+		if err := l.readopt(ctx, owned); err != nil {
+			return err
+		}
+		return l.workspace.Sweep()
+	})
+	if err != nil {
+		return err
+	}
+	l.sealUnsealed(ctx)
+	l.kick()
+	return nil
+}
+
+// readopt finds the sandbox that the log says is running, or records its loss.
+func (l *live) readopt(ctx context.Context, owned map[id.Sandbox]bool) error {
+	st := l.state()
+	if st.Workspace.State != session.WorkspaceRunning && st.Workspace.State != session.WorkspacePaused || l.current() != nil {
+		return nil
+	}
+	owned[st.Workspace.SandboxID] = true
+	sb, status, err := l.find(ctx, st.Workspace.SandboxID)
+	if err != nil {
+		return err
+	}
+	if sb == nil {
+		_, err := l.append(ctx, event.Draft{Type: event.WorkspaceLost, Data: event.WorkspaceLostData{
+			SandboxID: st.Workspace.SandboxID, Cause: "it was gone when the daemon started: the machine went down, or somebody removed it",
+		}})
+		return err
+	}
+	if status.State == sandbox.Dead {
+		return l.lose(ctx, sb, status.Cause)
+	}
+	// An operation that died with the daemon may have left it standing still, or the other way round.
+	want := st.Workspace.State == session.WorkspacePaused
+	switch {
+	case status.State == sandbox.Paused && !want:
+		err = sb.Unpause(ctx)
+	case status.State == sandbox.Running && want:
+		err = sb.Pause(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	l.setSandbox(sb)
+	l.followOpen(ctx, sb)
+	return nil
+}
+
+// find returns a sandbox by id, or nil if there is no trace of it.
+func (l *live) find(ctx context.Context, sid id.Sandbox) (sandbox.Sandbox, sandbox.Status, error) {
+	drv, err := l.svc.driver(l.state().Spec.Driver)
+	if err != nil || sid == "" {
+		return nil, sandbox.Status{}, err
+	}
+	sb, err := drv.Recover(ctx, l.svc.cfg.Dirs.Sandbox(sid))
+	if isNotFound(err) {
+		return nil, sandbox.Status{}, nil
+	}
+	if err != nil {
+		return nil, sandbox.Status{}, err
+	}
+	status, err := sb.Status(ctx)
+	return sb, status, err
+}
+
+// recoverJournal finishes an operation that the death of the daemon cut, or takes it back.
+func (l *live) recoverJournal(ctx context.Context, j journal, owned map[id.Sandbox]bool) error {
+	told := false // the events that end the operation are in the log already
+	for _, c := range l.state().Checkpoints {
+		told = told || c.ID == j.Created.CheckpointID
+	}
+	if told {
+		return l.dropJournal()
+	}
+	old, status, err := l.find(ctx, j.Sandbox)
+	if err != nil {
+		return err
+	}
+	alive := old != nil && status.State != sandbox.Dead
+	if alive { // nothing irreversible has happened
+		return l.takeBack(ctx, j)
+	}
+	if old != nil {
+		if err := old.Destroy(ctx); err != nil {
+			return err
+		}
+	}
+	if j.Op != opRollback {
+		return l.finishSleep(ctx, j)
+	}
+	next, nstatus, err := l.find(ctx, j.NewSandbox)
+	if err != nil {
+		return err
+	}
+	if next != nil && nstatus.State != sandbox.Dead {
+		owned[j.NewSandbox] = true
+		return l.finishRollback(ctx, j, next, event.ResumeReport{
+			Layers: []string{"memory", "files", "transcript"}, Reset: []string{"the daemon was restarted in the middle of the rollback"},
+		})
+	}
+	// Both are gone. What was there before the rollback is safe in the undo checkpoint: sleep on that.
+	if next != nil {
+		if err := next.Destroy(ctx); err != nil {
+			return err
+		}
+	}
+	return errors.Join(l.finishSleep(ctx, j), l.workspace.Discard(j.NewGeneration))
+}
+
+// takeBack undoes the beginnings of an operation whose sandbox is there still. readopt then lets it run on.
+func (l *live) takeBack(ctx context.Context, j journal) error {
+	errs := []error{l.svc.checkpoints.Delete(j.Created.CheckpointID)}
+	if j.Op == opRollback {
+		if next, _, err := l.find(ctx, j.NewSandbox); err != nil {
+			errs = append(errs, err)
+		} else if next != nil {
+			errs = append(errs, next.Destroy(ctx))
+		}
+		if j.NewGeneration.Number != j.Generation.Number {
+			errs = append(errs, l.workspace.Discard(j.NewGeneration))
+		}
+	}
+	return errors.Join(append(errs, l.dropJournal())...)
+}
+
+// unsealed reports whether a session has checkpoints that are warm only.
+func (s *Service) unsealed(ctx context.Context, row store.Session) bool {
+	rows, err := s.cfg.Rows.Checkpoints(ctx, row.ID)
+	if err != nil {
+		return true
+	}
+	for _, c := range rows {
+		if !c.Deleted && c.State == session.CheckpointWarm {
+			return true
+		}
+	}
+	return false
+}
+
+// sealUnsealed goes on making warm checkpoints durable.
+func (l *live) sealUnsealed(ctx context.Context) {
+	rows, err := l.svc.cfg.Rows.Checkpoints(ctx, l.id)
+	if err != nil {
+		return
+	}
+	for _, c := range rows {
+		if c.Deleted || c.State != session.CheckpointWarm {
+			continue
+		}
+		m, err := l.svc.checkpoints.Read(c.ID, c.ManifestHash)
+		if err != nil {
+			_, err = l.append(ctx, event.Draft{Type: event.CheckpointFailed, Data: event.CheckpointFailedData{
+				CheckpointID: c.ID, Code: errdefs.CodeOf(err), Message: err.Error(),
+			}})
+			if err != nil {
+				l.svc.cfg.Logger.Error("cannot record a lost checkpoint", "session", l.id, "checkpoint", c.ID, "error", err)
+			}
+			continue
+		}
+		l.sealLater(m)
+	}
+}
+
+// removeOrphans deletes what belongs to no session: sandboxes, session directories, checkpoints without a row or a manifest.
+func (s *Service) removeOrphans(ctx context.Context, known map[id.Session]bool, owned map[id.Sandbox]bool) error {
+	run, err := os.ReadDir(filepath.Join(s.cfg.Dirs.Root, "run"))
+	if err != nil {
+		return err
+	}
+	for _, e := range run {
+		if sid := id.Sandbox(e.Name()); !owned[sid] {
+			s.removeSandbox(ctx, sid)
+		}
+	}
+	sessions, err := os.ReadDir(filepath.Join(s.cfg.Dirs.Root, "sessions"))
+	if err != nil {
+		return err
+	}
+	for _, e := range sessions {
+		if !known[id.Session(e.Name())] {
+			if err := s.cfg.Dirs.Trash(s.cfg.Dirs.Session(id.Session(e.Name()))); err != nil {
+				return err
+			}
+		}
+	}
+	complete, broken, err := s.checkpoints.List()
+	if err != nil {
+		return err
+	}
+	for _, c := range complete {
+		if _, err := s.checkpoint(ctx, c); isNotFound(err) {
+			broken = append(broken, c)
+		}
+	}
+	for _, c := range broken {
+		if row, err := s.checkpoint(ctx, c); err == nil && row.State != session.CheckpointFailed {
+			continue // damaged, but somebody's: verify and restore say so
+		}
+		if err := s.checkpoints.Delete(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeSandbox ends a sandbox of unknown driver that nobody owns.
+func (s *Service) removeSandbox(ctx context.Context, sid id.Sandbox) {
+	dir := s.cfg.Dirs.Sandbox(sid)
+	for name, drv := range s.cfg.Drivers {
+		sb, err := drv.Recover(ctx, dir)
+		if err != nil {
+			continue
+		}
+		if err := sb.Destroy(ctx); err != nil {
+			s.cfg.Logger.Error("cannot end a sandbox that no session owns", "sandbox", sid, "driver", name, "error", err)
+			return
+		}
+		break
+	}
+	if err := s.cfg.Dirs.Trash(dir); err != nil {
+		s.cfg.Logger.Error("cannot remove what is left of a sandbox", "sandbox", sid, "error", err)
+	}
+}

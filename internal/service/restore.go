@@ -1,0 +1,145 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"perdure.dev/perdure/internal/checkpoint"
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/guest/link"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox"
+)
+
+// restore is a checkpoint that has been checked and can be booted, any number of times.
+type restore struct {
+	svc      *Service
+	driver   sandbox.Driver
+	caps     sandbox.Capabilities
+	manifest checkpoint.Manifest
+	image    sandbox.Image
+	memory   bool     // the image will be used
+	devolved []string // why not, if the checkpoint has one
+	begun    time.Time
+}
+
+// prepare checks a checkpoint before anything is touched.
+func (s *Service) prepare(ctx context.Context, c id.Checkpoint, hash, driver string) (*restore, error) {
+	r := &restore{svc: s, begun: s.cfg.Clock.Now()}
+	var err error
+	if r.driver, r.caps, err = s.usable(ctx, driver); err != nil {
+		return nil, err
+	}
+	if r.manifest, r.image, err = s.checkpoints.Open(ctx, c, hash); err != nil {
+		return nil, err
+	}
+	env := r.manifest.Environment
+	switch {
+	case r.manifest.Memory == nil:
+	case env.Driver != r.driver.Name():
+		r.devolved = append(r.devolved, fmt.Sprintf("processes and memory: saved by driver %s, this is %s", env.Driver, r.driver.Name()))
+	case env.Version != r.caps.Version:
+		r.devolved = append(r.devolved, fmt.Sprintf("processes and memory: saved by engine version %s, this is %s", env.Version, r.caps.Version))
+	default:
+		r.memory = true
+	}
+	return r, nil
+}
+
+// boot makes a sandbox of the checkpoint beside whatever runs.
+func (r *restore) boot(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, event.ResumeReport, error) {
+	var sb sandbox.Sandbox
+	var err error
+	if r.memory {
+		sb, err = r.driver.Restore(ctx, spec, r.image)
+	} else {
+		sb, err = r.driver.Start(ctx, spec)
+	}
+	if err != nil {
+		return nil, event.ResumeReport{}, err
+	}
+	return sb, r.report(ctx, sb), nil
+}
+
+// replace is boot, but in the place of old: on success that is destroyed, on failure it is as it was.
+func (r *restore) replace(ctx context.Context, old sandbox.Sandbox, spec sandbox.Spec) (sandbox.Sandbox, event.ResumeReport, error) {
+	if !r.memory {
+		sb, report, err := r.boot(ctx, spec)
+		if err != nil {
+			return nil, report, err
+		}
+		if err := old.Destroy(ctx); err != nil {
+			return nil, report, errors.Join(err, sb.Destroy(context.WithoutCancel(ctx)))
+		}
+		return sb, report, nil
+	}
+	sb, err := r.driver.Rollback(ctx, old, spec, r.image)
+	if err != nil {
+		return nil, event.ResumeReport{}, err
+	}
+	return sb, r.report(ctx, sb), nil
+}
+
+// reporter is a sandbox that was restored and asked about it.
+type reporter interface {
+	RestoreReport(ctx context.Context) (link.RestoreReport, error)
+}
+
+func (r *restore) report(ctx context.Context, sb sandbox.Sandbox) event.ResumeReport {
+	now := r.svc.cfg.Clock.Now()
+	out := event.ResumeReport{Layers: []string{"files", "transcript"}, Lost: r.devolved}
+	if r.manifest.Memory != nil && !r.memory && r.manifest.ProcessCount > 0 {
+		out.Lost = append(out.Lost, fmt.Sprintf("%d processes that ran at the checkpoint", r.manifest.ProcessCount))
+	}
+	if r.memory {
+		out.Layers = []string{"memory", "files", "transcript"}
+		out.ClockStepMS = now.Sub(r.manifest.CreatedAt).Milliseconds()
+		r.inside(ctx, sb, &out)
+	}
+	out.DurationMS = now.Sub(r.begun).Milliseconds()
+	return out
+}
+
+// inside adds what the guest found when it woke up.
+func (r *restore) inside(ctx context.Context, sb sandbox.Sandbox, out *event.ResumeReport) {
+	rep, ok := sb.(reporter)
+	if !ok {
+		return
+	}
+	in, err := rep.RestoreReport(ctx)
+	if err != nil {
+		out.Reset = append(out.Reset, "no report from inside: "+err.Error())
+		return
+	}
+	out.Processes = len(in.Processes)
+	for _, what := range in.Reseeded {
+		out.Reset = append(out.Reset, "randomness: "+what)
+	}
+	for _, c := range in.Connections {
+		out.Reset = append(out.Reset, "connection to "+c.Remote)
+	}
+	for _, p := range in.Unreseeded {
+		name := ""
+		if len(p.Args) > 0 {
+			name = p.Args[0]
+		}
+		out.Reset = append(out.Reset, fmt.Sprintf("not renewed: the random state of process %d (%s) is a copy of the original's", p.PID, name))
+	}
+	out.Reset = append(out.Reset, in.Problems...)
+}
+
+// target finds a checkpoint that a session can go to.
+func (l *live) target(ctx context.Context, ref string) (*restore, string, error) {
+	row, err := l.svc.cfg.Rows.CheckpointByRef(ctx, l.id, ref)
+	if err != nil {
+		return nil, "", err
+	}
+	if row.Deleted {
+		return nil, "", errdefs.New(errdefs.NotFound, "checkpoint_not_found", "checkpoint %s has been deleted", row.ID)
+	}
+	r, err := l.svc.prepare(ctx, row.ID, row.ManifestHash, l.state().Spec.Driver)
+	return r, row.ManifestHash, err
+}

@@ -1,0 +1,150 @@
+package service
+
+import (
+	"context"
+	"errors"
+
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/session"
+)
+
+// rolledBack is what a rollback did.
+type rolledBack struct {
+	undo   id.Checkpoint
+	report event.ResumeReport
+}
+
+// rollback brings the session back to a checkpoint that has been checked. The harness is halted and the caller holds the ops token.
+func (l *live) rollback(ctx context.Context, r *restore, undo bool) (rolledBack, error) {
+	st := l.state()
+	switch st.Workspace.State {
+	case session.WorkspaceRunning, session.WorkspacePaused:
+		return l.rollbackLive(ctx, st, r, undo)
+	}
+	return l.rollbackAsleep(ctx, st, r, undo)
+}
+
+// rollbackLive restores beside the running sandbox, and switches.
+func (l *live) rollbackLive(ctx context.Context, st session.State, r *restore, undo bool) (rolledBack, error) {
+	l.svc.gc.RLock()
+	defer l.svc.gc.RUnlock()
+	old := l.current()
+	gen, ok := l.workspace.Current()
+	if old == nil || !ok {
+		return rolledBack{}, wrongState(st, "roll back", "running")
+	}
+	d, err := l.begin(st, event.KindUndo, "before rollback to "+string(r.manifest.ID), false)
+	if err != nil {
+		return rolledBack{}, err
+	}
+	warm, err := old.Checkpoint(ctx, sandbox.CheckpointRequest{
+		Dir: d.MemoryDir(), LeavePaused: true, Cut: func(ctx context.Context) error { return l.cut(ctx, d) },
+	})
+	if err != nil {
+		return rolledBack{}, errors.Join(err, d.Drop())
+	}
+	d.Manifest.PauseMS, d.Manifest.Environment.Version = milliseconds(warm.Pause()), warm.Image().Version
+	as := id.NewLayer()
+	d.Manifest.Layers = append(append([]id.Layer{}, gen.Layers...), as)
+	j := journal{Op: opRollback, Generation: gen, Layer: as, Sandbox: old.ID()}
+	back := func(err error) (rolledBack, error) { // the old sandbox stands there untouched
+		errs := []error{err, l.dropJournal(), d.Drop()}
+		if j.NewGeneration.Number != gen.Number {
+			errs = append(errs, l.workspace.Discard(j.NewGeneration))
+		}
+		if st.Workspace.State == session.WorkspaceRunning {
+			errs = append(errs, old.Unpause(context.WithoutCancel(ctx)))
+		}
+		return rolledBack{}, errors.Join(errs...)
+	}
+	j.NewGeneration = gen
+	hash, err := d.Commit(ctx, r.caps.Memory)
+	if err != nil {
+		return back(err)
+	}
+	j.Created = d.Manifest.Created(hash)
+	j.RolledBack = &event.SessionRolledBackData{
+		CheckpointID: r.manifest.ID, CutSession: r.manifest.SessionID, CutSeq: r.manifest.CutSeq, UndoCheckpointID: d.Manifest.ID, Undo: undo,
+	}
+	next, err := l.workspace.Begin(ctx, r.manifest.Layers, r.caps.FlatFiles)
+	if err != nil {
+		return back(err)
+	}
+	j.NewGeneration = next
+	spec, err := l.spec(st, next, r.caps)
+	if err != nil {
+		return back(err)
+	}
+	j.NewSandbox = spec.ID
+	if err := l.writeJournal(j); err != nil {
+		return back(err)
+	}
+	sb, report, err := r.replace(ctx, old, spec)
+	if err != nil {
+		return back(errors.Join(err, l.svc.cfg.Dirs.Trash(spec.StateDir)))
+	}
+	ctx = context.WithoutCancel(ctx) // from here on it goes to its end
+	if err := l.finishRollback(ctx, j, sb, report); err != nil {
+		return rolledBack{}, err
+	}
+	l.sealLater(d.Manifest)
+	l.retain(ctx)
+	return rolledBack{undo: d.Manifest.ID, report: report}, nil
+}
+
+// finishRollback does what follows the switch. It may be repeated after a crash. sb is nil when the new sandbox did not survive the crash.
+func (l *live) finishRollback(ctx context.Context, j journal, sb sandbox.Sandbox, report event.ResumeReport) error {
+	if err := l.workspace.Switch(j.NewGeneration); err != nil {
+		return err
+	}
+	if _, err := l.workspace.Seal(j.Generation, j.Layer); err != nil {
+		return err
+	}
+	_, err := l.append(ctx,
+		event.Draft{Type: event.CheckpointCreated, Data: j.Created},
+		event.Draft{Type: event.SessionRolledBack, Data: *j.RolledBack},
+		event.Draft{Type: event.WorkspaceResumed, Data: event.WorkspaceResumedData{
+			SandboxID: j.NewSandbox, CheckpointID: j.RolledBack.CheckpointID, Report: report,
+		}},
+	)
+	if err != nil {
+		return err
+	}
+	l.setSandbox(sb)
+	if sb != nil {
+		l.followOpen(ctx, sb)
+	}
+	return errors.Join(l.dropJournal(), l.workspace.Sweep())
+}
+
+// rollbackAsleep moves a session whose workspace has no sandbox, and wakes it.
+func (l *live) rollbackAsleep(ctx context.Context, st session.State, r *restore, undo bool) (rolledBack, error) {
+	created, err := l.take(ctx, event.KindUndo, "before rollback to "+string(r.manifest.ID), false)
+	if err != nil {
+		return rolledBack{}, err
+	}
+	g, err := l.workspace.Begin(ctx, r.manifest.Layers, r.caps.FlatFiles)
+	if err != nil {
+		return rolledBack{}, err
+	}
+	spec, err := l.spec(st, g, r.caps)
+	if err != nil {
+		return rolledBack{}, err
+	}
+	sb, report, err := r.boot(ctx, spec)
+	if err != nil {
+		return rolledBack{}, errors.Join(err, l.workspace.Discard(g), l.svc.cfg.Dirs.Trash(spec.StateDir))
+	}
+	err = l.adopt(ctx, g, sb,
+		event.Draft{Type: event.SessionRolledBack, Data: event.SessionRolledBackData{
+			CheckpointID: r.manifest.ID, CutSession: r.manifest.SessionID, CutSeq: r.manifest.CutSeq,
+			UndoCheckpointID: created.CheckpointID, Undo: undo,
+		}},
+		event.Draft{Type: event.WorkspaceResumed, Data: event.WorkspaceResumedData{
+			SandboxID: sb.ID(), CheckpointID: r.manifest.ID, Report: report,
+		}},
+	)
+	return rolledBack{undo: created.CheckpointID, report: report}, err
+}

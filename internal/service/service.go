@@ -1,0 +1,198 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/agent"
+	"perdure.dev/perdure/internal/checkpoint"
+	"perdure.dev/perdure/internal/clock"
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/session"
+	"perdure.dev/perdure/internal/store"
+	"perdure.dev/perdure/internal/workspace"
+)
+
+// Rows is what the service reads beside the logs.
+type Rows interface {
+	// Session returns a row by id or name. Error: session_not_found.
+	Session(ctx context.Context, ref string) (store.Session, error)
+	// Sessions returns a page of rows in the order of their making, and whether there are more.
+	Sessions(ctx context.Context, f store.Filter) (list []store.Session, more bool, err error)
+	Checkpoint(ctx context.Context, c id.Checkpoint) (store.Checkpoint, error)
+	Checkpoints(ctx context.Context, s id.Session) ([]store.Checkpoint, error)
+	// CheckpointByRef finds a checkpoint that the session can go to, by id or by message: its own, or one of an ancestor's that lies on its
+	// timeline. Errors: checkpoint_not_found, checkpoint_ambiguous.
+	CheckpointByRef(ctx context.Context, s id.Session, ref string) (store.Checkpoint, error)
+	DeleteSession(ctx context.Context, s id.Session) (store.Deletion, error)
+	// Verify checks the hash chain of a log and the rows folded from it.
+	Verify(ctx context.Context, ref string) (session.Report, error)
+}
+
+// Harnesses makes the harness for a session's spec. It fails with a clear error for a model that this daemon cannot reach.
+type Harnesses func(ctx context.Context, spec event.Spec) (agent.Harness, error)
+
+// Config is what a Service is made of. Every field but DefaultModel is required.
+type Config struct {
+	Log       event.Log
+	Rows      Rows
+	Dirs      workspace.Dirs
+	Drivers   map[string]sandbox.Driver
+	Harnesses Harnesses
+	Clock     clock.Clock
+	Logger    *slog.Logger
+	Build     api.BuildInfo
+
+	DefaultDriver string
+	DefaultModel  string
+}
+
+// Service implements the interfaces of server.Backend.
+type Service struct {
+	cfg         Config
+	checkpoints *checkpoint.Store
+	owner       id.Lease
+	started     time.Time
+	version     string
+
+	run  context.Context // ends when the service stops; the parent of everything that outlives a request
+	stop context.CancelCauseFunc
+	jobs sync.WaitGroup // goroutines under run
+
+	// gc is held for reading while something exists that nothing refers to yet (a new layer), and for writing while what nothing refers to
+	// is deleted.
+	gc sync.RWMutex
+
+	sealing sync.Mutex // held while a checkpoint is being made durable
+
+	mu      sync.Mutex // guards lives, closing
+	lives   map[id.Session]*live
+	closing bool
+}
+
+var errStopping = errdefs.New(errdefs.Unavailable, "stopping", "the daemon is stopping").
+	WithHint("commands and sandboxes go on; start the daemon again: perdure serve")
+
+// New returns a service. ctx bounds everything that it does in the background; Stop ends it earlier.
+func New(ctx context.Context, cfg Config) *Service {
+	run, stop := context.WithCancelCause(ctx)
+	return &Service{
+		cfg: cfg, checkpoints: checkpoint.NewStore(cfg.Dirs), owner: id.NewLease(), started: cfg.Clock.Now(),
+		run: run, stop: stop, lives: map[id.Session]*live{},
+	}
+}
+
+// Stop ends the harnesses and returns when they are gone. Sandboxes and commands go on without it.
+func (s *Service) Stop() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.stop(errStopping)
+	s.jobs.Wait()
+}
+
+// goroutine runs f as a job of the service. It reports false when the service is stopping.
+func (s *Service) goroutine(f func(ctx context.Context)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return false
+	}
+	s.jobs.Add(1)
+	go func() {
+		defer s.jobs.Done()
+		f(s.run)
+	}()
+	return true
+}
+
+// live returns the live object of a session, by id or name.
+func (s *Service) live(ctx context.Context, ref string) (*live, error) {
+	row, err := s.cfg.Rows.Session(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return s.liveByID(ctx, row.ID)
+}
+
+func (s *Service) liveByID(ctx context.Context, sid id.Session) (*live, error) {
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		return nil, errStopping
+	}
+	l := s.lives[sid]
+	if l == nil {
+		l = newLive(s, sid)
+		s.lives[sid] = l
+	}
+	s.mu.Unlock()
+	if err := l.load(ctx); err != nil {
+		s.forget(l)
+		return nil, err
+	}
+	return l, nil
+}
+
+// forget drops a live object whose session is gone or could not be loaded.
+func (s *Service) forget(l *live) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lives[l.id] == l {
+		delete(s.lives, l.id)
+	}
+}
+
+// driver returns the driver of a session's spec.
+func (s *Service) driver(name string) (sandbox.Driver, error) {
+	d, ok := s.cfg.Drivers[name]
+	if !ok {
+		return nil, errdefs.New(errdefs.Invalid, "unknown_driver", "there is no driver %q", name).
+			WithHint("perdure doctor lists the drivers of this machine")
+	}
+	return d, nil
+}
+
+// usable returns the driver if it can run sandboxes here.
+func (s *Service) usable(ctx context.Context, name string) (sandbox.Driver, sandbox.Capabilities, error) {
+	d, err := s.driver(name)
+	if err != nil {
+		return nil, sandbox.Capabilities{}, err
+	}
+	caps := d.Capabilities(ctx)
+	if !caps.Available {
+		e := errdefs.New(errdefs.Unavailable, "driver_unavailable", "the %s driver cannot run here: %s", name, joinMissing(caps.Missing))
+		return nil, caps, e.WithHint("perdure doctor says what is missing; --driver process runs without any isolation")
+	}
+	return d, caps, nil
+}
+
+func joinMissing(missing []string) string {
+	if len(missing) == 0 {
+		return "it does not say why"
+	}
+	out := missing[0]
+	for _, m := range missing[1:] {
+		out += "; " + m
+	}
+	return out
+}
+
+// checkNotFound turns the absence of a session's log into the absence of the session.
+func isNotFound(err error) bool {
+	return errdefs.KindOf(err) == errdefs.NotFound
+}
+
+func isStopping(err error) bool {
+	return errors.Is(err, errStopping) || errors.Is(err, context.Canceled)
+}
+
+// statusRunning reports whether somebody should be driving the session.
+func statusRunning(st session.State) bool { return st.Status == session.StatusRunning }

@@ -1,0 +1,334 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/actor"
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/session"
+	"perdure.dev/perdure/internal/store"
+)
+
+var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+
+// begin makes a session's log with its first events.
+func (s *Service) begin(ctx context.Context, sid id.Session, drafts ...event.Draft) error {
+	for i := range drafts {
+		drafts[i].ActorID = actor.From(ctx).ID
+		if drafts[i].ActorID == "" {
+			drafts[i].ActorID = systemActor
+		}
+	}
+	_, err := s.cfg.Log.Append(ctx, event.Append{Session: sid, Expected: 0, Events: drafts})
+	return err
+}
+
+// CreateSession makes a session, starts its workspace, and with a goal begins to work on it.
+func (s *Service) CreateSession(ctx context.Context, req api.CreateSession) (api.Session, error) {
+	spec, err := s.specOf(ctx, req)
+	if err != nil {
+		return api.Session{}, err
+	}
+	name := req.Name
+	if name == "" {
+		if name, err = s.freeName(ctx); err != nil {
+			return api.Session{}, err
+		}
+	} else if !validName.MatchString(name) || id.Valid("sess", name) {
+		return api.Session{}, errdefs.New(errdefs.Invalid, "invalid_name", "%q cannot be a session's name", name).
+			WithHint("use 1 to 63 lower-case letters, digits, '.', '_' and '-', starting with a letter or digit")
+	}
+	sid := id.NewSession()
+	err = s.begin(ctx, sid, event.Draft{Type: event.SessionCreated, Data: event.SessionCreatedData{
+		Name: name, Goal: req.Goal, WorkspaceID: id.NewWorkspace(), Spec: spec,
+	}})
+	if errdefs.CodeOf(err) == event.CodeNameTaken {
+		return api.Session{}, nameTaken(name)
+	}
+	if err != nil {
+		return api.Session{}, err
+	}
+	l, err := s.liveByID(ctx, sid)
+	if err != nil {
+		return api.Session{}, err
+	}
+	if _, err := l.running(ctx); err != nil {
+		// A session whose workspace never came to be is of no use to anybody.
+		return api.Session{}, errors.Join(err, s.deleteSession(context.WithoutCancel(ctx), l))
+	}
+	l.kick()
+	return s.GetSession(ctx, string(sid))
+}
+
+// specOf checks a request and fills in the defaults.
+func (s *Service) specOf(ctx context.Context, req api.CreateSession) (event.Spec, error) {
+	spec := event.Spec{
+		Model: req.Model, Instructions: req.Instructions, Image: req.Image, Driver: req.Driver, Env: req.Env, Limits: limitsOf(req.Limits),
+	}
+	if spec.Image == "" {
+		spec.Image = "host"
+	}
+	if spec.Driver == "" {
+		spec.Driver = s.cfg.DefaultDriver
+	}
+	if spec.Model == "" && req.Goal != "" {
+		spec.Model = s.cfg.DefaultModel
+		if spec.Model == "" {
+			return spec, errdefs.New(errdefs.Invalid, "no_model", "a goal needs a model, and the daemon has no default").
+				WithHint("give --model openai/NAME, anthropic/NAME or scripted:FILE, or set PERDURE_MODEL for the daemon")
+		}
+	}
+	if err := checkImage(spec.Image); err != nil {
+		return spec, err
+	}
+	for _, kv := range spec.Env {
+		if k, _, ok := strings.Cut(kv, "="); !ok || k == "" || strings.ContainsRune(kv, 0) {
+			return spec, errdefs.New(errdefs.Invalid, "invalid_env", "%q is not KEY=VALUE", kv)
+		}
+	}
+	if spec.Model != "" {
+		if _, err := s.cfg.Harnesses(ctx, spec); err != nil {
+			return spec, err
+		}
+	}
+	_, _, err := s.usable(ctx, spec.Driver)
+	return spec, err
+}
+
+func checkImage(image string) error {
+	dir, isDir := strings.CutPrefix(image, "dir:")
+	if image == "host" {
+		return nil
+	}
+	if !isDir {
+		return errdefs.New(errdefs.Invalid, "bad_image", "there is no image %q", image).WithHint("use host, or dir:PATH with a root file system")
+	}
+	if !filepath.IsAbs(dir) {
+		return errdefs.New(errdefs.Invalid, "bad_image", "the directory of image %q is not absolute", image).WithHint("use dir:/absolute/path")
+	}
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return errdefs.New(errdefs.Invalid, "bad_image", "image %q is not a directory on this machine", image).
+			WithHint("the path is the daemon's, not the client's")
+	}
+	return nil
+}
+
+// freeName makes up a name.
+func (s *Service) freeName(ctx context.Context) (string, error) {
+	first := []string{"amber", "brisk", "calm", "deft", "early", "fair", "glad", "hardy", "keen", "lucid", "mild", "noble", "plain", "quiet", "ready", "sound", "tidy", "vivid", "warm", "young"}
+	second := []string{"alder", "beacon", "cedar", "delta", "ember", "fjord", "grove", "harbor", "island", "juniper", "kestrel", "lantern", "meadow", "orchard", "pebble", "quarry", "river", "spruce", "thicket", "willow"}
+	for range 50 {
+		name := fmt.Sprintf("%s-%s-%d", first[rand.IntN(len(first))], second[rand.IntN(len(second))], rand.IntN(1000))
+		if _, err := s.cfg.Rows.Session(ctx, name); isNotFound(err) {
+			return name, nil
+		} else if err != nil {
+			return "", err
+		}
+	}
+	return "s-" + string(id.NewEvent())[4:], nil
+}
+
+// GetSession shows a session.
+func (s *Service) GetSession(ctx context.Context, ref string) (api.Session, error) {
+	row, err := s.cfg.Rows.Session(ctx, ref)
+	if err != nil {
+		return api.Session{}, err
+	}
+	return s.show(ctx, row)
+}
+
+// show adds to a row what only a live session knows, without making one.
+func (s *Service) show(ctx context.Context, row store.Session) (api.Session, error) {
+	s.mu.Lock()
+	l := s.lives[row.ID]
+	s.mu.Unlock()
+	out := presentSummary(row.Summary)
+	if l != nil {
+		out.Workspace.IdleReasons = l.busy(ctx)
+	}
+	return out, s.detail(ctx, row.ID, &out)
+}
+
+// ListSessions lists them, oldest first.
+func (s *Service) ListSessions(ctx context.Context, page api.Page) (api.List[api.Session], error) {
+	rows, more, err := s.cfg.Rows.Sessions(ctx, store.Filter{After: id.Session(page.After), Limit: page.Limit})
+	if err != nil {
+		return api.List[api.Session]{}, err
+	}
+	out := api.List[api.Session]{HasMore: more, Data: make([]api.Session, len(rows))}
+	for i, r := range rows {
+		out.Data[i] = presentSummary(r.Summary)
+	}
+	return out, nil
+}
+
+// DeleteSession ends a session and removes all that is its own.
+func (s *Service) DeleteSession(ctx context.Context, ref string) error {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return err
+	}
+	return s.deleteSession(ctx, l)
+}
+
+func (s *Service) deleteSession(ctx context.Context, l *live) error {
+	err := l.operate(ctx, func() error {
+		release := l.halt()
+		defer release()
+		ctx := context.WithoutCancel(ctx)
+		sb := l.current()
+		// The log first: whatever is left after a crash belongs to no session, and is swept.
+		d, err := s.cfg.Rows.DeleteSession(ctx, l.id)
+		if err != nil {
+			return err
+		}
+		l.mu.Lock()
+		l.gone = errGone
+		close(l.bump)
+		l.bump = make(chan struct{})
+		l.mu.Unlock()
+		var errs []error
+		if sb != nil {
+			l.setSandbox(nil)
+			errs = append(errs, sb.Destroy(ctx))
+		}
+		for _, c := range d.Checkpoints {
+			errs = append(errs, s.checkpoints.Delete(c))
+		}
+		for _, sid := range append(d.Purged, l.id) {
+			errs = append(errs, s.cfg.Dirs.Trash(s.cfg.Dirs.Session(sid)))
+		}
+		return errors.Join(errs...)
+	})
+	if err == nil {
+		s.forget(l)
+		s.sweepLater()
+	}
+	return err
+}
+
+// CancelSession asks the turn in progress to stop.
+func (s *Service) CancelSession(ctx context.Context, ref string, req api.CancelSession) (api.Session, error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.Session{}, err
+	}
+	st := l.state()
+	if statusRunning(st) {
+		if _, err := l.append(ctx, event.Draft{Type: event.SessionCanceled, Data: event.SessionCanceledData{Reason: req.Reason}}); err != nil {
+			return api.Session{}, err
+		}
+		l.wakeUp()
+	}
+	return s.GetSession(ctx, ref)
+}
+
+// WaitSession returns when the session is in one of the states.
+func (s *Service) WaitSession(ctx context.Context, ref string, states []string) (api.Session, error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.Session{}, err
+	}
+	for {
+		moved := l.moved()
+		st := l.state()
+		for _, want := range states {
+			if inState(st, want) {
+				return s.GetSession(ctx, string(l.id))
+			}
+		}
+		select {
+		case <-moved:
+		case <-s.run.Done():
+			return api.Session{}, errStopping
+		case <-ctx.Done():
+			return api.Session{}, errdefs.New(errdefs.Timeout, "wait_timeout", "session %s is %s with its workspace %s, not %s", st.Name, st.Status, st.Workspace.State, strings.Join(states, " or ")).
+				WithHint("perdure events %s shows what it is doing", st.Name)
+		}
+		l.mu.Lock()
+		gone := l.gone
+		l.mu.Unlock()
+		if gone != nil {
+			return api.Session{}, gone
+		}
+	}
+}
+
+// inState reports whether want names what the session is at.
+func inState(st session.State, want string) bool {
+	if want == api.WaitDone {
+		return !statusRunning(st)
+	}
+	return want == string(st.Status) || want == string(st.Workspace.State) || want == st.StopReason && !statusRunning(st)
+}
+
+// transition runs an operation on a session's workspace and shows the session.
+func (s *Service) transition(ctx context.Context, ref string, f func(l *live) error) (api.Session, error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.Session{}, err
+	}
+	if err := l.operate(ctx, func() error { return f(l) }); err != nil {
+		return api.Session{}, err
+	}
+	return s.GetSession(ctx, string(l.id))
+}
+
+// PauseSession keeps RAM and stops the processor.
+func (s *Service) PauseSession(ctx context.Context, ref string) (api.Session, error) {
+	return s.transition(ctx, ref, func(l *live) error { return l.pause(ctx) })
+}
+
+// SuspendSession saves RAM to the store and holds no memory any more.
+func (s *Service) SuspendSession(ctx context.Context, ref string) (api.Session, error) {
+	return s.transition(ctx, ref, func(l *live) error { return l.putToSleep(ctx, event.KindSuspend) })
+}
+
+// StopSession keeps the files only.
+func (s *Service) StopSession(ctx context.Context, ref string) (api.Session, error) {
+	return s.transition(ctx, ref, func(l *live) error { return l.putToSleep(ctx, event.KindStop) })
+}
+
+// ResumeSession reverses any of them.
+func (s *Service) ResumeSession(ctx context.Context, ref string) (api.Session, error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.Session{}, err
+	}
+	if _, err := l.running(ctx); err != nil {
+		return api.Session{}, err
+	}
+	l.wakeUp()
+	return s.GetSession(ctx, string(l.id))
+}
+
+// busy says what keeps a session from counting as idle.
+func (l *live) busy(context.Context) []string {
+	st := l.state()
+	out := []string{}
+	if st.OpenModel != nil {
+		out = append(out, "a model call is in flight")
+	}
+	for _, t := range st.OpenTools {
+		if t.Started && !t.Abandoned {
+			out = append(out, "tool "+t.Name+" is running")
+		}
+	}
+	for _, x := range st.Execs {
+		if !x.Abandoned {
+			out = append(out, "command "+string(x.ID)+" is running")
+		}
+	}
+	return slices.Clip(out)
+}

@@ -1,0 +1,86 @@
+package service
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/workspace"
+)
+
+// sweepLater removes what nothing refers to any more, in the background.
+func (s *Service) sweepLater() {
+	s.goroutine(func(ctx context.Context) {
+		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+			s.cfg.Logger.Warn("cannot sweep the data directory", "error", err)
+		}
+	})
+}
+
+// sweep deletes file layers that no checkpoint and no workspace refers to. It waits until nobody has layers that are not referred to yet.
+func (s *Service) sweep(ctx context.Context) error {
+	s.gc.Lock()
+	defer s.gc.Unlock()
+	used, err := s.layersInUse(ctx)
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(s.cfg.Dirs.Layers())
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if l := id.Layer(e.Name()); !used[l] {
+			if err := s.cfg.Dirs.Trash(s.cfg.Dirs.Layer(l)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// layersInUse reads what is on disk, not the rows: it must err on the side of keeping.
+func (s *Service) layersInUse(ctx context.Context) (map[id.Layer]bool, error) {
+	used := map[id.Layer]bool{}
+	complete, _, err := s.checkpoints.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range complete {
+		m, err := s.checkpoints.Read(c, "")
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range m.Layers {
+			used[l] = true
+		}
+	}
+	sessions, err := os.ReadDir(filepath.Join(s.cfg.Dirs.Root, "sessions"))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range sessions {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		w, err := workspace.Open(s.cfg.Dirs, id.Session(e.Name()), "")
+		if err != nil {
+			return nil, err
+		}
+		if g, ok := w.Current(); ok {
+			for _, l := range g.Chain() {
+				used[l] = true
+			}
+		}
+		if j, err := (&live{svc: s, id: id.Session(e.Name())}).readJournal(); err != nil {
+			return nil, err
+		} else if j != nil {
+			used[j.Layer] = true
+			for _, l := range append(j.Generation.Chain(), j.NewGeneration.Chain()...) {
+				used[l] = true
+			}
+		}
+	}
+	return used, nil
+}
