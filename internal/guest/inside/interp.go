@@ -1,0 +1,195 @@
+package inside
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"perdure.dev/perdure/internal/guest/wire"
+)
+
+// interp is a named persistent interpreter: it runs one command at a time, in the order in which they came.
+type interp struct {
+	g          *Guest
+	kind, name string
+	dir        string // of its scripts and FIFOs
+
+	mu      sync.Mutex // guards all below
+	queue   []*command
+	running *command
+	busy    bool // the worker is at work
+	proc    *interpProc
+	count   int    // numbers commands
+	starts  int    // of the process
+	cwd     string // as of the last command that ended
+	exports string // what declare -px printed then
+	notice  string // why the interpreter had to be started anew, for the next command to tell
+}
+
+func (g *Guest) interp(kind, name string) (*interp, error) {
+	if name == "" {
+		name = "main"
+	}
+	if strings.ContainsAny(name, "/\x00") || strings.HasPrefix(name, ".") {
+		return nil, fail("invalid", "exec_invalid", "%q is no name for an interpreter", name)
+	}
+	key := kind + "-" + name
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i := g.interps[key]; i != nil {
+		return i, nil
+	}
+	i := &interp{g: g, kind: kind, name: name, dir: filepath.Join(g.cfg.RunDir, key), cwd: g.cfg.Home}
+	g.interps[key] = i
+	return i, nil
+}
+
+// startInterpreted queues a command for its interpreter, which is started here if need be, so that the caller learns why it
+// cannot be.
+func (g *Guest) startInterpreted(c *command) error {
+	i, err := g.interp(c.spec.Kind, c.spec.Interpreter)
+	if err != nil {
+		return err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.proc == nil {
+		if err := i.startLocked(); err != nil {
+			return err
+		}
+	}
+	r := &run{c: c, i: i, interrupt: make(chan killing, 8), opened: make(chan struct{})}
+	c.kill = r.kill
+	g.mu.Lock()
+	c.pid = i.proc.pid
+	g.mu.Unlock()
+	if len(i.queue) > 0 || i.busy {
+		c.cause = "it waits for the command before it in the same interpreter"
+	}
+	if i.notice != "" {
+		c.cause = i.notice
+	}
+	i.queue = append(i.queue, c)
+	c.run = r
+	if !i.busy {
+		i.busy = true
+		go i.work()
+	}
+	return nil
+}
+
+// current returns the interpreter's pid, zero if it does not run, and what it runs.
+func (i *interp) current() (int, *command) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.proc == nil {
+		return 0, nil
+	}
+	return i.proc.pid, i.running
+}
+
+// work runs the queue until it is empty.
+func (i *interp) work() {
+	for {
+		i.mu.Lock()
+		if len(i.queue) == 0 {
+			i.busy = false
+			i.mu.Unlock()
+			return
+		}
+		c := i.queue[0]
+		i.queue = i.queue[1:]
+		i.running = c
+		i.mu.Unlock()
+		c.run.execute()
+		i.mu.Lock()
+		i.running = nil
+		i.mu.Unlock()
+	}
+}
+
+// unqueue takes a waiting command out and reports whether it was waiting.
+func (i *interp) unqueue(c *command) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	at := slices.Index(i.queue, c)
+	if at < 0 {
+		return false
+	}
+	i.queue = slices.Delete(i.queue, at, at+1)
+	return true
+}
+
+// prepare makes sure that the interpreter runs, and returns it with the next command's number and the notice that is due.
+func (i *interp) prepare() (p *interpProc, n int, notice string, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.proc == nil {
+		if err := i.startLocked(); err != nil {
+			return nil, 0, "", err
+		}
+	}
+	i.count++
+	notice, i.notice = i.notice, ""
+	return i.proc, i.count, notice, nil
+}
+
+// died forgets a process that has ended. The next command starts a new one and says why.
+func (i *interp) died(p *interpProc, why string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.proc == p {
+		i.proc = nil
+		kept := "working directory and exported variables were kept, all else is gone"
+		if i.kind == "python" {
+			kept = "the working directory was kept, all variables are gone"
+		}
+		i.notice = fmt.Sprintf("the %s interpreter %q was started anew, since %s; %s", i.kind, i.name, why, kept)
+	}
+}
+
+func (i *interp) remember(cwd, exports string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if cwd != "" {
+		i.cwd = cwd
+	}
+	if exports != "" {
+		i.exports = exports
+	}
+}
+
+// startLocked starts the interpreter's process.
+func (i *interp) startLocked() error {
+	if err := os.MkdirAll(i.dir, 0o700); err != nil {
+		return err
+	}
+	i.starts++
+	env := i.g.environment(nil, "", false)
+	argv, err := i.command(env)
+	if err != nil {
+		return err
+	}
+	p, err := i.g.startInterpProc(i, argv, env, i.cwd)
+	if err != nil {
+		return fail("unavailable", "interpreter_failed", "starting %s: %v", argv[0], err)
+	}
+	i.proc = p
+	return nil
+}
+
+func (i *interp) interpreters() wire.Interpreter {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	info := wire.Interpreter{Kind: i.kind, Name: i.name}
+	if i.proc != nil {
+		info.PID = i.proc.pid
+		info.Alive = unix.Kill(i.proc.pid, 0) == nil
+	}
+	return info
+}

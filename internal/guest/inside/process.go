@@ -1,0 +1,256 @@
+package inside
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"perdure.dev/perdure/internal/guest/wire"
+)
+
+// marker is the environment variable that tells which command a process belongs to, wherever it has moved since.
+const marker = "PERDURE_EXEC"
+
+// unkillable is how long a killed process may take to end before its command counts as ended without it.
+const unkillable = 2 * time.Second
+
+// environment returns the variables of a new process; later ones win.
+func (g *Guest) environment(extra []string, exec string, tty bool) []string {
+	g.mu.Lock()
+	base := g.env
+	g.mu.Unlock()
+	term := "TERM=dumb"
+	if tty {
+		term = "TERM=xterm-256color"
+	}
+	env := []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + g.cfg.Home, "LANG=C.UTF-8", "USER=root", "SHELL=/bin/bash", term,
+	}
+	env = slices.Concat(env, base, extra)
+	if exec != "" {
+		env = append(env, marker+"="+exec)
+	}
+	at := map[string]int{}
+	out := env[:0:0]
+	for _, kv := range env {
+		k, _, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			continue
+		}
+		if i, seen := at[k]; seen {
+			out[i] = kv
+			continue
+		}
+		at[k] = len(out)
+		out = append(out, kv)
+	}
+	return out
+}
+
+func getenv(env []string, key string) string {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, key+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// lookPath finds a program the way execvp does, with the new process's PATH and directory.
+func lookPath(name, dir string, env []string) (string, error) {
+	usable := func(path string) error {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			return err
+		case info.IsDir():
+			return syscall.EISDIR
+		case info.Mode()&0o111 == 0:
+			return fs.ErrPermission
+		}
+		return nil
+	}
+	if strings.Contains(name, "/") {
+		if err := usable(name); err != nil {
+			return "", fail("not_found", "command_not_found", "%s cannot be run: %v", name, err)
+		}
+		return name, nil
+	}
+	for d := range strings.SplitSeq(getenv(env, "PATH"), ":") {
+		if path := filepath.Join(d, name); usable(path) == nil {
+			if d == "" || !strings.Contains(path, "/") {
+				path = "./" + path
+			}
+			return path, nil
+		}
+	}
+	return "", fail("not_found", "command_not_found", "there is no command %q", name)
+}
+
+// startProcess starts a command of kind process.
+func (g *Guest) startProcess(c *command) error {
+	spec := c.spec
+	dir := spec.Dir
+	if dir == "" {
+		dir = g.cfg.Home
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return fail("invalid", "exec_invalid", "the working directory %s is not there", dir)
+	}
+	env := g.environment(spec.Env, spec.ID, spec.TTY != nil)
+	path, err := lookPath(spec.Argv[0], dir, env)
+	if err != nil {
+		return err
+	}
+	stdio, err := newStdio(spec)
+	if err != nil {
+		return err
+	}
+	attr := &syscall.ProcAttr{Dir: dir, Env: env, Files: stdio.child, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: spec.TTY != nil}}
+	pid, ends, err := g.fork(path, spec.Argv, attr)
+	stdio.closeChild()
+	if err != nil {
+		stdio.closeParent()
+		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
+			return fail("exhausted", "processes_exhausted", "no process could be started for %s: %v", path, err)
+		}
+		if errors.Is(err, fs.ErrNotExist) { // of a script: its interpreter
+			return fail("not_found", "command_not_found", "%s cannot be run: its interpreter is not there", path)
+		}
+		return fail("invalid", "exec_invalid", "starting %s: %v", path, err)
+	}
+	g.mu.Lock()
+	c.pid, c.startedAt = pid, time.Now().UTC()
+	if stdio.stdin != nil {
+		c.stdin = newStdin(stdio.stdin, spec.TTY != nil, nil, c.done)
+	}
+	g.mu.Unlock()
+	return g.superviseProcess(c, pid, ends, stdio)
+}
+
+// fork starts a program as a child of the guest and applies the limits to it.
+func (g *Guest) fork(path string, argv []string, attr *syscall.ProcAttr) (int, <-chan unix.WaitStatus, error) {
+	pid, ends, err := g.reaper.start(func() (int, error) { return syscall.ForkExec(path, argv, attr) })
+	if err == nil {
+		g.limit(pid)
+	}
+	return pid, ends, err
+}
+
+func (g *Guest) superviseProcess(c *command, pid int, ends <-chan unix.WaitStatus, stdio *stdio) error {
+	var pumps []*pump
+	for i, f := range stdio.out {
+		if f == nil {
+			g.out.finish(c.streams[i])
+			continue
+		}
+		p, err := g.startPump(f, c.streams[i])
+		if err != nil {
+			killTree(c, unix.SIGKILL)
+			return err
+		}
+		pumps = append(pumps, p)
+	}
+	killed := make(chan struct{}, 1) // by a timeout
+	c.kill = func(sig unix.Signal, timedOut bool) {
+		if timedOut {
+			select {
+			case killed <- struct{}{}:
+			default:
+			}
+		}
+		if sig == unix.SIGKILL {
+			killTree(c, sig)
+			return
+		}
+		unix.Kill(-pid, sig) // a group that is gone needs no signal
+	}
+	c.resize = stdio.resize
+	go c.overseeProcess(ends, pumps, killed)
+	return nil
+}
+
+// overseeProcess waits for the process and its timeout and records the end.
+func (c *command) overseeProcess(ends <-chan unix.WaitStatus, pumps []*pump, killed <-chan struct{}) {
+	timeout, stop := c.timeout()
+	defer stop()
+	var giveUp <-chan time.Time
+	timedOut := false
+	for {
+		select {
+		case ws := <-ends:
+			for _, p := range pumps {
+				p.drain()
+			}
+			e := exitOf(ws)
+			e.TimedOut = timedOut
+			c.ended(e)
+			return
+		case <-timeout:
+			timedOut, timeout = true, nil
+			go killTree(c, unix.SIGKILL)
+			giveUp = time.After(unkillable)
+		case <-killed:
+			timedOut = true
+		case <-giveUp:
+			c.ended(wire.Exit{TimedOut: true, Signal: "SIGKILL", Cause: "the process was killed and has not ended yet"})
+			return
+		}
+	}
+}
+
+// timeout returns a channel that fires at the command's timeout, if it has one.
+func (c *command) timeout() (<-chan time.Time, func() bool) {
+	if c.spec.Timeout <= 0 {
+		return nil, func() bool { return true }
+	}
+	t := time.NewTimer(c.spec.Timeout)
+	return t.C, t.Stop
+}
+
+func exitOf(ws unix.WaitStatus) wire.Exit {
+	if ws.Signaled() {
+		return wire.Exit{Signal: signalName(ws.Signal())}
+	}
+	code := ws.ExitStatus()
+	return wire.Exit{ExitCode: &code}
+}
+
+func signalName(s unix.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return "SIG" + s.String()
+}
+
+// limit sets the limits of a new process. They are not set on the guest, which must go on answering.
+func (g *Guest) limit(pid int) {
+	g.mu.Lock()
+	l := g.limits
+	g.mu.Unlock()
+	set := func(which int, v int64) {
+		if v <= 0 {
+			return
+		}
+		if err := unix.Prlimit(pid, which, &unix.Rlimit{Cur: uint64(v), Max: uint64(v)}, nil); err != nil && err != unix.ESRCH {
+			g.log.Warn("setting a limit", "limit", which, "err", err)
+		}
+	}
+	set(unix.RLIMIT_NPROC, int64(l.Processes))
+	set(unix.RLIMIT_NOFILE, int64(l.OpenFiles))
+	set(unix.RLIMIT_FSIZE, l.FileBytes)
+	set(unix.RLIMIT_STACK, l.StackBytes)
+	if l.CoreBytes != nil {
+		set(unix.RLIMIT_CORE, *l.CoreBytes)
+	}
+}

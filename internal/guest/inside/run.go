@@ -1,0 +1,214 @@
+package inside
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"perdure.dev/perdure/internal/guest/wire"
+)
+
+// grace is how long an interpreter that is stuck in code of its own may take to follow an interrupt before it is killed.
+const grace = 250 * time.Millisecond
+
+// killing asks a run to end.
+type killing struct {
+	signal   unix.Signal
+	timedOut bool
+}
+
+// run is one command in an interpreter.
+type run struct {
+	c         *command
+	i         *interp
+	interrupt chan killing
+	opened    chan struct{} // closed when the interpreter has opened the input
+	proc      *interpProc
+	number    int
+	pumps     []*pump
+	notice    string
+}
+
+// kill is the command's kill: a waiting command leaves the queue, of a running one it reaches what the interpreter runs.
+func (r *run) kill(sig unix.Signal, timedOut bool) {
+	if r.i.unqueue(r.c) {
+		r.endWithoutRun(wire.Exit{Signal: signalName(sig), TimedOut: timedOut, Cause: "it was ended before its turn came"})
+		return
+	}
+	select {
+	case <-r.c.done: // its children may live on
+		killTree(r.c, sig)
+	case r.interrupt <- killing{sig, timedOut}:
+	default: // so many signals at once: the last ones add nothing
+	}
+}
+
+func (r *run) endWithoutRun(e wire.Exit) {
+	for _, s := range r.c.streams {
+		r.c.g.out.finish(s)
+	}
+	r.c.ended(e)
+}
+
+// execute runs the command from its turn to its end.
+func (r *run) execute() {
+	f, err := r.begin()
+	if err != nil {
+		r.endWithoutRun(wire.Exit{Cause: fmt.Sprintf("the interpreter could not run it: %v", err), Signal: "SIGABRT"})
+		return
+	}
+	exit := r.supervise()
+	f.release()
+	for _, p := range r.pumps {
+		p.drain()
+	}
+	if exit.Cause == "" {
+		exit.Cause = r.notice
+	}
+	r.c.ended(exit)
+}
+
+// begin hands the command to the interpreter.
+func (r *run) begin() (*fifos, error) {
+	g := r.c.g
+	for attempt := 0; ; attempt++ {
+		var err error
+		if r.proc, r.number, r.notice, err = r.i.prepare(); err != nil {
+			return nil, err
+		}
+		f, err := makeFIFOs(r.i.dir, r.number, r.c.spec.Stdin)
+		if err != nil {
+			return nil, err
+		}
+		script := filepath.Join(r.i.dir, strconv.Itoa(r.number))
+		if err := os.WriteFile(script, []byte(r.c.spec.Code), 0o600); err != nil {
+			f.abandon()
+			return nil, err
+		}
+		input := 0
+		if f.in != nil {
+			input = 1
+		}
+		g.mu.Lock()
+		r.c.pid, r.c.startTick = r.proc.pid, bootTicks()
+		g.mu.Unlock()
+		if _, err := fmt.Fprintf(r.proc.control, "%d %s %d\n", r.number, r.c.spec.ID, input); err != nil {
+			f.abandon()
+			if attempt < 3 { // it has ended between commands: the next one says so
+				<-r.proc.exited
+				continue
+			}
+			return nil, err
+		}
+		return f, r.stream(f)
+	}
+}
+
+func (r *run) stream(f *fifos) error {
+	g := r.c.g
+	for i, file := range f.out {
+		p, err := g.startPump(file, r.c.streams[i])
+		if err != nil {
+			f.abandon()
+			return err
+		}
+		r.pumps = append(r.pumps, p)
+	}
+	if f.in != nil {
+		g.mu.Lock()
+		r.c.stdin = newStdin(f.in, false, r.opened, r.c.done)
+		g.mu.Unlock()
+	}
+	return nil
+}
+
+// supervise waits for the interpreter's answer, a signal or the timeout.
+func (r *run) supervise() wire.Exit {
+	timeout, stop := r.c.timeout()
+	defer stop()
+	var deadline <-chan time.Time
+	var killed killing
+	end := func(k killing) {
+		killed.timedOut = killed.timedOut || k.timedOut
+		killed.signal = k.signal
+		r.end(k.signal)
+		if k.signal == unix.SIGKILL || k.signal == unix.SIGTERM || k.timedOut {
+			deadline = time.After(grace)
+		}
+	}
+	for {
+		select {
+		case a := <-r.proc.answers:
+			if a.number != strconv.Itoa(r.number) {
+				continue // of a command that was given up
+			}
+			if a.status == "opened" {
+				close(r.opened)
+				continue
+			}
+			r.i.remember(a.cwd, a.exports)
+			return r.exit(a.status, killed)
+		case <-r.proc.exited:
+			return r.interpreterEnded(killed)
+		case k := <-r.interrupt:
+			end(k)
+		case <-timeout:
+			timeout = nil
+			end(killing{unix.SIGKILL, true})
+		case <-deadline:
+			unix.Kill(-r.proc.pid, unix.SIGKILL)
+			unix.Kill(r.proc.pid, unix.SIGKILL)
+			killTree(r.c, unix.SIGKILL)
+			deadline = nil
+		}
+	}
+}
+
+// end sends a signal to what the interpreter runs. The interpreter itself gets an interrupt first, so that it does not go on with
+// the next line of the script when its child is gone.
+func (r *run) end(sig unix.Signal) {
+	if sig == unix.SIGINT || sig == unix.SIGTERM || sig == unix.SIGKILL {
+		unix.Kill(r.proc.pid, unix.SIGINT)
+	}
+	killTree(r.c, sig)
+}
+
+func (r *run) exit(status string, killed killing) wire.Exit {
+	e := wire.Exit{TimedOut: killed.timedOut}
+	code, err := strconv.Atoi(status)
+	if err != nil {
+		e.Cause = "the interpreter gave no status"
+		return e
+	}
+	if killed.timedOut || killed.signal == unix.SIGKILL || killed.signal == unix.SIGTERM {
+		e.Signal = signalName(killed.signal)
+		return e
+	}
+	e.ExitCode = &code
+	return e
+}
+
+// interpreterEnded is the end of a command that took its interpreter along: by exit, exec, or because it had to be killed.
+func (r *run) interpreterEnded(killed killing) wire.Exit {
+	// What it had answered before it ended still counts.
+	for {
+		select {
+		case a := <-r.proc.answers:
+			if a.number == strconv.Itoa(r.number) && a.status != "opened" {
+				r.i.remember(a.cwd, a.exports)
+				return r.exit(a.status, killed)
+			}
+			continue
+		default:
+		}
+		break
+	}
+	e := exitOf(r.proc.status)
+	e.TimedOut = killed.timedOut
+	e.Cause = fmt.Sprintf("the command ended its interpreter: %s; the next one starts it anew", describeEnd(r.proc.status))
+	return e
+}
