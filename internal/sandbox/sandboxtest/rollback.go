@@ -1,0 +1,78 @@
+package sandboxtest
+
+import (
+	"strings"
+	"testing"
+
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/sandbox"
+)
+
+func rollback(t *testing.T, b *bench) {
+	b.need(b.caps.Memory, "Memory")
+	s := b.start()
+	counter := b.begin(s, sandbox.ExecSpec{Kind: sandbox.ExecProcess, Stdin: true, Argv: []string{
+		"python3", "-uc", "n = 0\nwhile True:\n  input(); n += 1; open('/root/n', 'w').write(str(n)); print('n', n)"}})
+	count := func(s sandbox.Sandbox, stdin int64, want string) {
+		t.Helper()
+		if err := s.Execs().Stdin(b.ctx(), counter, stdin, []byte("\n"), false); err != nil {
+			t.Fatal(err)
+		}
+		b.until("it says "+want, func() bool { return strings.HasSuffix(b.output(s, counter, sandbox.Stdout), want+"\n") })
+	}
+	count(s, 0, "n 1")
+	warm, layers := b.checkpoint(s, b.spec, false)
+	count(s, 1, "n 2")
+	later := b.begin(s, execOf("sleep", "1000"))
+	old := b.spec
+	b.spec = b.next()
+	b.spec.Root.Layers = layers
+	next, err := b.driver.Rollback(b.ctx(), s, b.spec, warm.Image())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.keep(next, b.spec)
+	if st := b.state(s); st.State != sandbox.Dead {
+		t.Errorf("the old one is %s", st.State)
+	}
+	noTrace(t, old)
+	if got := b.ok(next, "cat /root/n"); got != "1" {
+		t.Errorf("the file says %s", got)
+	}
+	count(next, 1, "n 1\nn 2") // from one to two, once more
+	st, err := next.Execs().Status(b.ctx(), later)
+	if err != nil || st.State != sandbox.ExecLost || st.ExitCode != nil || st.Cause == "" {
+		t.Errorf("a command of the timeline that was left: %+v, %v", st, err)
+	}
+}
+
+func failedRollback(t *testing.T, b *bench) {
+	b.need(b.caps.Memory, "Memory")
+	s := b.start()
+	spec := b.next()
+	_, err := b.driver.Rollback(b.ctx(), s, spec, sandbox.Image{Dir: b.dir, Driver: b.driver.Name(), Version: b.caps.Version})
+	if err == nil {
+		t.Fatal("a missing image was restored")
+	}
+	noTrace(t, spec)
+	if st := b.state(s); st.State != sandbox.Running {
+		t.Errorf("the old one is %s", st.State)
+	}
+	b.ok(s, "true")
+}
+
+func memoryUnsupported(t *testing.T, b *bench) {
+	b.need(!b.caps.Memory, "no Memory")
+	s := b.start()
+	image := sandbox.Image{Dir: b.dir, Driver: b.driver.Name(), Version: b.caps.Version}
+	_, restoreErr := b.driver.Restore(b.ctx(), b.next(), image)
+	_, rollbackErr := b.driver.Rollback(b.ctx(), s, b.next(), image)
+	dir := b.mkdir("images/none")
+	_, checkpointErr := s.Checkpoint(b.ctx(), sandbox.CheckpointRequest{Dir: dir})
+	for what, err := range map[string]error{"restore": restoreErr, "rollback": rollbackErr, "checkpoint": checkpointErr} {
+		if errdefs.CodeOf(err) != "memory_unsupported" || errdefs.KindOf(err) != errdefs.Conflict {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	b.ok(s, "true")
+}
