@@ -78,7 +78,7 @@ func newWorldOn(t *testing.T, log event.Log, dir, script, goal string, limits ev
 		sandbox: box, artifacts: map[id.Artifact]string{},
 	}
 	w.append0(event.Draft{Type: event.SessionCreated, ActorID: "tester", Data: event.SessionCreatedData{
-		Name: "test", Goal: goal, WorkspaceID: id.NewWorkspace(),
+		Name: strings.ReplaceAll(string(w.sid), "_", "-"), Goal: goal, WorkspaceID: id.NewWorkspace(),
 		Spec: event.Spec{Model: "scripted:" + file, Image: "host", Driver: "process", Limits: limits},
 	}})
 	return w
@@ -163,8 +163,9 @@ func (w *world) Append(ctx context.Context, drafts ...event.Draft) ([]event.Even
 	w.mu.Lock()
 	w.appends++
 	crash := w.crashAt > 0 && w.appends >= w.crashAt
+	dead := w.crashAt > 0 && w.appends > w.crashAt
 	w.mu.Unlock()
-	if crash && !w.after {
+	if dead || crash && !w.after {
 		return nil, errCrash
 	}
 	stored, err := w.log.Append(ctx, event.Append{Session: w.sid, Lease: w.lease, Expected: event.AnySeq, Events: drafts})
@@ -357,4 +358,32 @@ func (w *world) dump() {
 	for _, e := range w.all() {
 		w.t.Logf("%d %s %s", e.Seq, e.Type, e.Data)
 	}
+}
+
+func (w *world) touch(name string) {
+	if err := os.WriteFile(filepath.Join(w.home, name), nil, 0o644); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// requested returns the id of the i-th tool.requested event.
+func (w *world) requested(i int) id.Event {
+	w.t.Helper()
+	for _, e := range w.all() {
+		if e.Type != event.ToolRequested {
+			continue
+		}
+		if i == 0 {
+			return e.ID
+		}
+		i--
+	}
+	w.t.Fatal("no such call")
+	return ""
+}
+
+func contextWithCancel(t *testing.T) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	t.Cleanup(func() { cancel(nil) })
+	return ctx, cancel
 }
