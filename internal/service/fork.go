@@ -131,7 +131,7 @@ func (l *live) dropChild(ctx context.Context, c child) error {
 		errs = append(errs, err)
 	}
 	if c.sandbox != nil {
-		errs = append(errs, c.sandbox.Destroy(ctx))
+		errs = append(errs, s.endSandbox(ctx, c.sandbox))
 	}
 	return errors.Join(append(errs, s.cfg.Dirs.Trash(s.cfg.Dirs.Session(c.id)))...)
 }

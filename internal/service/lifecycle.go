@@ -67,7 +67,7 @@ func (l *live) spec(st session.State, g workspace.Generation, caps sandbox.Capab
 func (s *Service) sandboxSpec(sid id.Session, name string, spec event.Spec, root sandbox.Root, caps sandbox.Capabilities) (sandbox.Spec, error) {
 	out := sandbox.Spec{
 		ID: id.NewSandbox(), Session: sid, SpoolDir: s.cfg.Dirs.Spool(sid), Root: root, Hostname: hostname(name),
-		Env:     spec.Env,
+		Env:     append(baseEnv(), spec.Env...),
 		Limits:  sandbox.Limits{MemoryBytes: spec.Limits.MemoryBytes, Processes: spec.Limits.Processes},
 		Network: sandbox.NetworkNone,
 	}
@@ -76,6 +76,11 @@ func (s *Service) sandboxSpec(sid id.Session, name string, spec event.Spec, root
 	}
 	out.StateDir = s.cfg.Dirs.Sandbox(out.ID)
 	return out, errors.Join(os.MkdirAll(out.StateDir, 0o700), os.MkdirAll(out.SpoolDir, 0o700))
+}
+
+// baseEnv is the environment that every command starts with, before the session's own.
+func baseEnv() []string {
+	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1"}
 }
 
 // hostname makes a host name of a session's name: at most 63 characters, no dots.
@@ -126,7 +131,7 @@ func (l *live) adopt(ctx context.Context, g workspace.Generation, sb sandbox.San
 	}
 	if err != nil {
 		undo := context.WithoutCancel(ctx)
-		errs := []error{err, sb.Destroy(undo)}
+		errs := []error{err, l.svc.endSandbox(undo, sb)}
 		if had {
 			errs = append(errs, l.workspace.Switch(before))
 		} else {
@@ -377,7 +382,7 @@ func (l *live) putAway(ctx context.Context, q sleep) (checkpoint.Manifest, error
 	ctx = context.WithoutCancel(ctx) // from here on it goes to its end
 	if q.sandbox != nil {
 		l.setSandbox(nil)
-		if err := q.sandbox.Destroy(ctx); err != nil {
+		if err := l.svc.endSandbox(ctx, q.sandbox); err != nil {
 			return checkpoint.Manifest{}, err
 		}
 	}

@@ -210,7 +210,7 @@ func (l *live) lose(ctx context.Context, sb sandbox.Sandbox, cause string) error
 	}
 	l.setSandbox(nil)
 	l.notify()
-	return sb.Destroy(ctx)
+	return l.svc.endSandbox(ctx, sb)
 }
 
 var errGone = errdefs.New(errdefs.NotFound, "session_not_found", "the session has been deleted")

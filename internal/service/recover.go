@@ -154,7 +154,7 @@ func (l *live) recoverJournal(ctx context.Context, j journal, owned map[id.Sandb
 		return l.takeBack(ctx, j)
 	}
 	if old != nil {
-		if err := old.Destroy(ctx); err != nil {
+		if err := l.svc.endSandbox(ctx, old); err != nil {
 			return err
 		}
 	}
@@ -173,7 +173,7 @@ func (l *live) recoverJournal(ctx context.Context, j journal, owned map[id.Sandb
 	}
 	// Both are gone. What was there before the rollback is safe in the undo checkpoint: sleep on that.
 	if next != nil {
-		if err := next.Destroy(ctx); err != nil {
+		if err := l.svc.endSandbox(ctx, next); err != nil {
 			return err
 		}
 	}
@@ -187,7 +187,7 @@ func (l *live) takeBack(ctx context.Context, j journal) error {
 		if next, _, err := l.find(ctx, j.NewSandbox); err != nil {
 			errs = append(errs, err)
 		} else if next != nil {
-			errs = append(errs, next.Destroy(ctx))
+			errs = append(errs, l.svc.endSandbox(ctx, next))
 		}
 		if j.NewGeneration.Number != j.Generation.Number {
 			errs = append(errs, l.workspace.Discard(j.NewGeneration))

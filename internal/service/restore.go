@@ -71,14 +71,17 @@ func (r *restore) replace(ctx context.Context, old sandbox.Sandbox, spec sandbox
 		if err != nil {
 			return nil, report, err
 		}
-		if err := old.Destroy(ctx); err != nil {
-			return nil, report, errors.Join(err, sb.Destroy(context.WithoutCancel(ctx)))
+		if err := r.svc.endSandbox(ctx, old); err != nil {
+			return nil, report, errors.Join(err, r.svc.endSandbox(context.WithoutCancel(ctx), sb))
 		}
 		return sb, report, nil
 	}
 	sb, err := r.driver.Rollback(ctx, old, spec, r.image)
 	if err != nil {
 		return nil, event.ResumeReport{}, err
+	}
+	if err := r.svc.cfg.Dirs.Trash(r.svc.cfg.Dirs.Sandbox(old.ID())); err != nil {
+		r.svc.cfg.Logger.Warn("cannot remove what is left of a sandbox", "sandbox", old.ID(), "error", err) // the next start does
 	}
 	return sb, r.report(ctx, sb), nil
 }

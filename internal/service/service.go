@@ -174,6 +174,14 @@ func (s *Service) usable(ctx context.Context, name string) (sandbox.Driver, sand
 	return d, caps, nil
 }
 
+// endSandbox destroys a sandbox and removes its state directory.
+func (s *Service) endSandbox(ctx context.Context, sb sandbox.Sandbox) error {
+	if err := sb.Destroy(ctx); err != nil {
+		return err
+	}
+	return s.cfg.Dirs.Trash(s.cfg.Dirs.Sandbox(sb.ID()))
+}
+
 func joinMissing(missing []string) string {
 	if len(missing) == 0 {
 		return "it does not say why"

@@ -201,7 +201,7 @@ func (s *Service) deleteSession(ctx context.Context, l *live) error {
 		var errs []error
 		if sb != nil {
 			l.setSandbox(nil)
-			errs = append(errs, sb.Destroy(ctx))
+			errs = append(errs, s.endSandbox(ctx, sb))
 		}
 		for _, c := range d.Checkpoints {
 			errs = append(errs, s.checkpoints.Delete(c))

@@ -1,0 +1,240 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/actor"
+	"perdure.dev/perdure/internal/agent"
+	"perdure.dev/perdure/internal/clock"
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/model"
+	"perdure.dev/perdure/internal/model/scripted"
+	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/sandbox/gvisor"
+	"perdure.dev/perdure/internal/sandbox/process"
+	"perdure.dev/perdure/internal/sandbox/sandboxtest"
+	"perdure.dev/perdure/internal/service"
+	"perdure.dev/perdure/internal/store/sqlite"
+	"perdure.dev/perdure/internal/workspace"
+)
+
+// world is a data directory with a service on it, on real sandboxes.
+type world struct {
+	t    *testing.T
+	dir  string
+	db   *sqlite.Store
+	svc  *service.Service
+	bins sandboxtest.Binaries
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pd") // short: socket paths are below it
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, dir: dir, bins: sandboxtest.Build(t)}
+	w.open()
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(w.ctx())
+		page := api.Page{Limit: 100}
+		list, err := w.svc.ListSessions(ctx, page)
+		if err != nil {
+			t.Errorf("list at the end: %v", err)
+		}
+		for _, s := range list.Data {
+			if err := w.svc.DeleteSession(ctx, s.ID); err != nil {
+				t.Errorf("delete %s at the end: %v", s.Name, err)
+			}
+		}
+		w.close()
+		w.noLeaks()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// open starts a service on the data directory, as a daemon does.
+func (w *world) open() {
+	w.t.Helper()
+	var err error
+	log := slog.New(slog.NewTextHandler(testWriter{w.t}, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	if w.db, err = sqlite.Open(w.t.Context(), sqlite.Options{Dir: w.dir, Logger: log}); err != nil {
+		w.t.Fatal(err)
+	}
+	dirs := workspace.Dirs{Root: w.dir}
+	if err := dirs.Make(); err != nil {
+		w.t.Fatal(err)
+	}
+	clk := clock.System{}
+	models := model.Registry{"scripted": scripted.Constructor(clk)}
+	loop := agent.New(agent.Options{Models: models, Clock: clk, Logger: log})
+	w.svc = service.New(context.WithoutCancel(w.t.Context()), service.Config{
+		Log: w.db, Rows: w.db, Dirs: dirs, Clock: clk, Logger: log, DefaultDriver: gvisor.Name,
+		Drivers: map[string]sandbox.Driver{
+			gvisor.Name:  gvisor.New(gvisor.Options{Engine: w.bins.Engine, Guest: w.bins.Guest, Cache: filepath.Join(w.dir, "cache"), Log: log}),
+			process.Name: process.New(process.Options{Engine: w.bins.Engine, Guest: w.bins.Guest, Log: log}),
+		},
+		Harnesses: func(ctx context.Context, spec event.Spec) (agent.Harness, error) {
+			_, err := models.Open(ctx, spec.Model)
+			return loop, err
+		},
+	})
+	if err := w.svc.Recover(w.ctx()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// close stops the service, leaving the sandboxes as a daemon leaves them.
+func (w *world) close() {
+	w.t.Helper()
+	w.svc.Stop()
+	if err := w.db.Close(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+func (w *world) restart() { w.close(); w.open() }
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+const patience = 90 * time.Second
+
+func (w *world) ctx() context.Context {
+	return actor.With(context.WithoutCancel(w.t.Context()), actor.Local())
+}
+
+func (w *world) timed() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(w.ctx(), patience)
+}
+
+func (w *world) create(name, driver string) api.Session {
+	w.t.Helper()
+	s, err := w.svc.CreateSession(w.ctx(), api.CreateSession{Name: name, Driver: driver})
+	if err != nil {
+		w.t.Fatalf("create %s: %v", name, err)
+	}
+	return s
+}
+
+// start starts a command without waiting for it.
+func (w *world) start(ref string, req api.StartExec) api.Exec {
+	w.t.Helper()
+	if req.ID == "" {
+		req.ID = string(id.NewExec())
+	}
+	x, err := w.svc.StartExec(w.ctx(), ref, req)
+	if err != nil {
+		w.t.Fatalf("start %v in %s: %v", req.Argv, ref, err)
+	}
+	return x
+}
+
+// finish waits for a command and returns its output.
+func (w *world) finish(ref, exec string) (api.Exec, string) {
+	w.t.Helper()
+	ctx, cancel := w.timed()
+	defer cancel()
+	x, err := w.svc.WaitExec(ctx, ref, id.Exec(exec))
+	if err != nil {
+		w.t.Fatalf("wait for %s in %s: %v", exec, ref, err)
+	}
+	r, err := w.svc.ExecOutput(ctx, ref, id.Exec(exec), "stdout", 0, true)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer r.Close()
+	out, err := io.ReadAll(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return x, string(out)
+}
+
+// sh runs a script and returns what it printed; it must succeed.
+func (w *world) sh(ref, script string) string {
+	w.t.Helper()
+	x, out := w.finish(ref, w.start(ref, api.StartExec{Argv: []string{"bash", "-c", script}}).ID)
+	if x.ExitCode == nil || *x.ExitCode != 0 {
+		w.t.Fatalf("%q in %s: %+v: %s", script, ref, x, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+// python runs code in the persistent interpreter.
+func (w *world) python(ref, code string) string {
+	w.t.Helper()
+	x, out := w.finish(ref, w.start(ref, api.StartExec{Kind: "python", Code: code}).ID)
+	if x.ExitCode == nil || *x.ExitCode != 0 {
+		w.t.Fatalf("python %q in %s: %+v: %s", code, ref, x, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+func (w *world) want(got, want string) {
+	w.t.Helper()
+	if got != want {
+		w.t.Fatalf("got %q, want %q", got, want)
+	}
+}
+
+func (w *world) state(ref, want string) api.Session {
+	w.t.Helper()
+	s, err := w.svc.GetSession(w.ctx(), ref)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if s.Workspace.State != want {
+		w.t.Fatalf("workspace of %s is %s (%s), want %s", ref, s.Workspace.State, s.Workspace.Cause, want)
+	}
+	return s
+}
+
+func (w *world) code(err error, want string) {
+	w.t.Helper()
+	if errdefs.CodeOf(err) != want {
+		w.t.Fatalf("got %v (%s), want code %s", err, errdefs.CodeOf(err), want)
+	}
+}
+
+// noLeaks checks that no process works in the data directory any more.
+func (w *world) noLeaks() {
+	w.t.Helper()
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range procs {
+		args, err := os.ReadFile(filepath.Join("/proc", p.Name(), "cmdline"))
+		if err == nil && p.Name() != "self" && strings.Contains(string(args), w.dir) {
+			w.t.Errorf("process %s is still there: %q", p.Name(), args)
+		}
+	}
+	for _, name := range []string{"run", "layers", "checkpoints", "sessions"} {
+		entries, err := os.ReadDir(filepath.Join(w.dir, name))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			w.t.Error(err)
+		}
+		for _, e := range entries {
+			w.t.Errorf("%s/%s is still there", name, e.Name())
+		}
+	}
+}
