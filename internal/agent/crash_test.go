@@ -48,7 +48,7 @@ turns:
 
 // TestH1_CrashAtEveryAppend kills the loop at each append, before and after it is stored, and lets a fresh loop go on.
 func TestH1_CrashAtEveryAppend(t *testing.T) {
-	dir := t.TempDir()
+	dir := fastDir(t)
 	store, err := sqlite.Open(t.Context(), sqlite.Options{Dir: filepath.Join(dir, "data")})
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +90,17 @@ func TestH4_CrashAgainAndAgain(t *testing.T) {
 	}
 	w.crashAt = 0
 	playAll(t, w)
+}
+
+// fastDir is a directory in memory where there is one: these tests make thousands of appends, and none is about the disk.
+func fastDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "agent-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // playAll lets the session come to its end, with a restart after each crash, and checks everything.

@@ -47,18 +47,22 @@ type world struct {
 	onAppend  func([]event.Event)
 	seen      [][]model.Message // every request that reached the model
 	noSandbox error
+	window    func([]model.Message) bool // refuses requests as too long
 }
 
 func newWorld(t *testing.T, script string, goal string, limits event.Limits) *world {
 	t.Helper()
-	dir := t.TempDir()
+	return newWorldIn(t, t.TempDir(), script, goal, limits)
+}
+
+func newWorldIn(t *testing.T, dir, script, goal string, limits event.Limits) *world {
+	t.Helper()
 	store, err := sqlite.Open(t.Context(), sqlite.Options{Dir: filepath.Join(dir, "data")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	w := newWorldOn(t, store, dir, script, goal, limits)
-	return w
+	return newWorldOn(t, store, dir, script, goal, limits)
 }
 
 func newWorldOn(t *testing.T, log event.Log, dir, script, goal string, limits event.Limits) *world {
@@ -139,6 +143,9 @@ func (c *checkedProvider) Chat(ctx context.Context, req model.Request, sink mode
 	c.w.mu.Lock()
 	c.w.seen = append(c.w.seen, req.Messages)
 	c.w.mu.Unlock()
+	if c.w.window != nil && c.w.window(req.Messages) {
+		return model.Response{}, model.NewError(model.ContextTooLong, nil, "too long")
+	}
 	return c.Provider.Chat(ctx, req, sink)
 }
 
