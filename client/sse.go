@@ -23,10 +23,11 @@ type message struct {
 // the stream cuts is not delivered.
 type decoder struct {
 	r   *bufio.Reader
+	max int  // bytes of a line
 	eol bool // a CR ended the last line: skip the LF after it
 }
 
-func newDecoder(r io.Reader) *decoder { return &decoder{r: bufio.NewReader(r)} }
+func newDecoder(r io.Reader) *decoder { return &decoder{r: bufio.NewReader(r), max: maxLine} }
 
 // next returns the next event that has data or an id; comments and retry fields are skipped.
 func (d *decoder) next() (message, error) {
@@ -87,8 +88,8 @@ func (d *decoder) line() ([]byte, error) {
 			d.eol = true
 			return line, nil
 		}
-		if len(line) >= maxLine {
-			return nil, errdefs.New(errdefs.Invalid, "bad_answer", "a line of the event stream is longer than %d bytes", maxLine)
+		if len(line) >= d.max {
+			return nil, errdefs.New(errdefs.Invalid, "bad_answer", "a line of the event stream is longer than %d bytes", d.max)
 		}
 		line = append(line, c)
 	}

@@ -25,7 +25,7 @@ const (
 )
 
 type attachInput struct {
-	execRef
+	ExecRef
 	Stdout int64 `query:"stdout" minimum:"0" doc:"Byte offset to start at."`
 	Stderr int64 `query:"stderr" minimum:"0" doc:"Byte offset to start at."`
 }

@@ -10,11 +10,11 @@ import (
 	"perdure.dev/perdure/internal/id"
 )
 
-type checkpointRef struct {
+type CheckpointRef struct {
 	Checkpoint string `path:"checkpoint" doc:"A checkpoint's id." maxLength:"128"`
 }
 
-func (r checkpointRef) id() (id.Checkpoint, error) {
+func (r CheckpointRef) id() (id.Checkpoint, error) {
 	if !id.Valid("ckpt", r.Checkpoint) {
 		return "", errdefs.New(errdefs.NotFound, "checkpoint_not_found", "there is no checkpoint %q", r.Checkpoint).
 			WithHint("List them with: perdure checkpoints SESSION")
@@ -28,7 +28,7 @@ func (s *Server) checkpointRoutes() {
 		id: "create-checkpoint", method: http.MethodPost, path: "/sessions/{s}/checkpoints", role: actor.Operator, status: http.StatusCreated,
 		summary: "Take a checkpoint",
 	}, func(ctx context.Context, in *struct {
-		sessionRef
+		SessionRef
 		Body *api.CreateCheckpoint `required:"false"`
 	}) (api.Checkpoint, error) {
 		req := api.CreateCheckpoint{}
@@ -40,14 +40,14 @@ func (s *Server) checkpointRoutes() {
 	handle(s, route{
 		id: "list-checkpoints", method: http.MethodGet, path: "/sessions/{s}/checkpoints", role: actor.Viewer, summary: "List a session's checkpoints, oldest first",
 	}, func(ctx context.Context, in *struct {
-		sessionRef
-		pageQuery
+		SessionRef
+		PageQuery
 	}) (api.List[api.Checkpoint], error) {
 		return b.ListCheckpoints(ctx, in.Session, in.page())
 	})
 	handle(s, route{
 		id: "get-checkpoint", method: http.MethodGet, path: "/checkpoints/{checkpoint}", role: actor.Viewer, summary: "Show a checkpoint",
-	}, func(ctx context.Context, in *checkpointRef) (api.Checkpoint, error) {
+	}, func(ctx context.Context, in *CheckpointRef) (api.Checkpoint, error) {
 		ckpt, err := in.id()
 		if err != nil {
 			return api.Checkpoint{}, err
@@ -57,7 +57,7 @@ func (s *Server) checkpointRoutes() {
 	handleEmpty(s, route{
 		id: "delete-checkpoint", method: http.MethodDelete, path: "/checkpoints/{checkpoint}", role: actor.Operator,
 		summary: "Delete a checkpoint; what others share stays",
-	}, func(ctx context.Context, in *checkpointRef) error {
+	}, func(ctx context.Context, in *CheckpointRef) error {
 		ckpt, err := in.id()
 		if err != nil {
 			return err
@@ -68,7 +68,7 @@ func (s *Server) checkpointRoutes() {
 		id: "fork-session", method: http.MethodPost, path: "/sessions/{s}:fork", role: actor.Operator, status: http.StatusCreated,
 		summary: "Make sessions that start from a checkpoint of this one",
 	}, func(ctx context.Context, in *struct {
-		sessionRef
+		SessionRef
 		Body *api.ForkSession `required:"false"`
 	}) (api.List[api.Session], error) {
 		req := api.ForkSession{}
@@ -82,20 +82,20 @@ func (s *Server) checkpointRoutes() {
 		id: "rollback-session", method: http.MethodPost, path: "/sessions/{s}:rollback", role: actor.Operator,
 		summary: "Bring the session back to a checkpoint, or say what that would change",
 	}, func(ctx context.Context, in *struct {
-		sessionRef
+		SessionRef
 		Body api.RollbackSession
 	}) (api.RollbackPlan, error) {
 		return b.RollbackSession(ctx, in.Session, in.Body)
 	})
 	handle(s, route{
 		id: "undo-session", method: http.MethodPost, path: "/sessions/{s}:undo", role: actor.Operator, summary: "Go back to before the last rollback",
-	}, func(ctx context.Context, in *sessionRef) (api.RollbackPlan, error) {
+	}, func(ctx context.Context, in *SessionRef) (api.RollbackPlan, error) {
 		return b.UndoSession(ctx, in.Session)
 	})
 	handle(s, route{
 		id: "verify-session", method: http.MethodPost, path: "/sessions/{s}:verify", role: actor.Viewer, waits: true,
 		summary: "Check the log's hash chain, the manifests and the stored content",
-	}, func(ctx context.Context, in *sessionRef) (api.VerifyReport, error) {
+	}, func(ctx context.Context, in *SessionRef) (api.VerifyReport, error) {
 		return b.VerifySession(ctx, in.Session)
 	})
 }

@@ -14,13 +14,13 @@ import (
 )
 
 type listEventsInput struct {
-	sessionRef
+	SessionRef
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After uint64 `query:"after" doc:"The seq of the last event already seen."`
 }
 
 type streamInput struct {
-	sessionRef
+	SessionRef
 	After  string `query:"after" doc:"The seq of the last event already seen; 0 or absent: from the start."`
 	LastID string `header:"Last-Event-ID" doc:"As after, and goes before it."`
 }
@@ -52,7 +52,7 @@ func (s *Server) eventRoutes() {
 		id: "send-messages", method: http.MethodPost, path: "/sessions/{s}/events", role: actor.Operator, status: http.StatusCreated,
 		summary: "Send messages to a session; the answer is their events", maxBody: 8 << 20,
 	}, func(ctx context.Context, in *struct {
-		sessionRef
+		SessionRef
 		Body api.SendMessages
 	}) (api.List[api.Event], error) {
 		return b.SendMessages(ctx, in.Session, in.Body)
@@ -64,7 +64,7 @@ func (s *Server) eventRoutes() {
 	handle(s, route{
 		id: "get-timeline", method: http.MethodGet, path: "/sessions/{s}/timeline", role: actor.Viewer,
 		summary: "Show which parts of which logs the model sees",
-	}, func(ctx context.Context, in *sessionRef) (api.Timeline, error) {
+	}, func(ctx context.Context, in *SessionRef) (api.Timeline, error) {
 		return b.Timeline(ctx, in.Session)
 	})
 	handle(s, route{

@@ -13,13 +13,13 @@ import (
 	"perdure.dev/perdure/internal/id"
 )
 
-// execRef is the command of a path.
-type execRef struct {
-	sessionRef
+// ExecRef is the command of a path.
+type ExecRef struct {
+	SessionRef
 	Exec string `path:"exec" doc:"A command's id." maxLength:"128"`
 }
 
-func (r execRef) id() (id.Exec, error) {
+func (r ExecRef) id() (id.Exec, error) {
 	if !id.ValidExternal(r.Exec) {
 		return "", errdefs.New(errdefs.NotFound, "exec_not_found", "there is no command %q", r.Exec)
 	}
@@ -34,7 +34,7 @@ func (s *Server) execRoutes() {
 		id: "start-exec", method: http.MethodPost, path: "/sessions/{s}/execs", role: actor.Operator, waits: true, maxBody: 8 << 20,
 		summary: "Start a command; an id that exists answers with its command",
 	}, func(ctx context.Context, in *struct {
-		sessionRef
+		SessionRef
 		Body api.StartExec
 	}) (api.Exec, error) {
 		return s.startExec(ctx, in.Session, in.Body)
@@ -42,15 +42,15 @@ func (s *Server) execRoutes() {
 	handle(s, route{
 		id: "list-execs", method: http.MethodGet, path: "/sessions/{s}/execs", role: actor.Viewer, summary: "List commands, oldest first",
 	}, func(ctx context.Context, in *struct {
-		sessionRef
-		pageQuery
+		SessionRef
+		PageQuery
 	}) (api.List[api.Exec], error) {
 		return b.ListExecs(ctx, in.Session, in.page())
 	})
 	handle(s, route{
 		id: "get-exec", method: http.MethodGet, path: "/sessions/{s}/execs/{exec}", role: actor.Viewer, waits: true, summary: "Show a command",
 	}, func(ctx context.Context, in *struct {
-		execRef
+		ExecRef
 		Wait bool `query:"wait" doc:"Answer when it has ended."`
 	}) (api.Exec, error) {
 		exec, err := in.id()
@@ -66,7 +66,7 @@ func (s *Server) execRoutes() {
 		id: "signal-exec", method: http.MethodPost, path: "/sessions/{s}/execs/{exec}:signal", role: actor.Operator,
 		summary: "Send a signal to a command's process group",
 	}, func(ctx context.Context, in *struct {
-		execRef
+		ExecRef
 		Body api.SignalExec
 	}) error {
 		exec, err := in.id()
@@ -83,7 +83,7 @@ func (s *Server) execRoutes() {
 		id: "resize-exec", method: http.MethodPost, path: "/sessions/{s}/execs/{exec}:resize", role: actor.Operator,
 		summary: "Set the size of a command's terminal",
 	}, func(ctx context.Context, in *struct {
-		execRef
+		ExecRef
 		Body api.TerminalSize
 	}) error {
 		exec, err := in.id()
@@ -139,7 +139,7 @@ func (s *Server) execStreamRoutes() {
 		id: "read-output", method: http.MethodGet, path: "/sessions/{s}/execs/{exec}/output/{stream}", role: actor.Viewer, waits: true, media: octetStream,
 		summary: "Read a command's output from a byte offset, with follow to its end",
 	}, func(ctx context.Context, in *struct {
-		execRef
+		ExecRef
 		Stream string `path:"stream" enum:"stdout,stderr"`
 		Offset int64  `query:"offset" minimum:"0"`
 		Follow bool   `query:"follow"`
@@ -164,7 +164,7 @@ func (s *Server) execStreamRoutes() {
 		id: "write-stdin", method: http.MethodPut, path: "/sessions/{s}/execs/{exec}/stdin", role: actor.Operator, maxBody: 8 << 20,
 		summary: "Write input at a byte offset; a repeat is harmless",
 	}, func(ctx context.Context, in *struct {
-		execRef
+		ExecRef
 		Offset  int64  `query:"offset" minimum:"0"`
 		EOF     bool   `query:"eof" doc:"Close the input after these bytes."`
 		RawBody []byte `contentType:"application/octet-stream"`

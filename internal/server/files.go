@@ -14,14 +14,14 @@ import (
 	"perdure.dev/perdure/internal/errdefs"
 )
 
-// fileRef is a file in a workspace.
-type fileRef struct {
-	sessionRef
+// FileRef is a file in a workspace.
+type FileRef struct {
+	SessionRef
 	Path string `query:"path" required:"true" doc:"Absolute, inside the workspace." maxLength:"4096"`
 }
 
 // clean checks a path once, before anything is done with it.
-func (r fileRef) clean() (string, error) {
+func (r FileRef) clean() (string, error) {
 	if !strings.HasPrefix(r.Path, "/") || strings.ContainsRune(r.Path, 0) {
 		return "", errdefs.New(errdefs.Invalid, "bad_path", "%q is not an absolute path", r.Path).WithHint("Give the path from the workspace's root, such as /root/data.csv.")
 	}
@@ -35,7 +35,7 @@ func (s *Server) fileRoutes() {
 	b := s.cfg.Backend.Files
 	handle(s, route{
 		id: "stat-file", method: http.MethodGet, path: "/sessions/{s}/files", role: actor.Viewer, summary: "Describe a file; links are not followed",
-	}, func(ctx context.Context, in *fileRef) (api.FileInfo, error) {
+	}, func(ctx context.Context, in *FileRef) (api.FileInfo, error) {
 		p, err := in.clean()
 		if err != nil {
 			return api.FileInfo{}, err
@@ -44,7 +44,7 @@ func (s *Server) fileRoutes() {
 	})
 	handle(s, route{
 		id: "list-files", method: http.MethodGet, path: "/sessions/{s}/files/list", role: actor.Viewer, summary: "List a directory",
-	}, func(ctx context.Context, in *fileRef) (api.List[api.FileInfo], error) {
+	}, func(ctx context.Context, in *FileRef) (api.List[api.FileInfo], error) {
 		p, err := in.clean()
 		if err != nil {
 			return api.List[api.FileInfo]{}, err
@@ -55,7 +55,7 @@ func (s *Server) fileRoutes() {
 		id: "read-file", method: http.MethodGet, path: "/sessions/{s}/files/content", role: actor.Viewer, waits: true, media: octetStream,
 		summary: "Read a file, or a part of it",
 	}, func(ctx context.Context, in *struct {
-		fileRef
+		FileRef
 		Offset int64 `query:"offset" minimum:"0"`
 		Length int64 `query:"length" minimum:"-1" default:"-1" doc:"-1: to the end."`
 	}, x *exchange) error {
@@ -77,7 +77,7 @@ func (s *Server) fileRoutes() {
 		id: "write-file", method: http.MethodPut, path: "/sessions/{s}/files/content", role: actor.Operator, waits: true, request: octetStream,
 		summary: "Replace a file whole, making its parents",
 	}, func(ctx context.Context, in *struct {
-		fileRef
+		FileRef
 		Mode string `query:"mode" pattern:"^[0-7]{0,4}$" doc:"Octal; empty: what it had, or 0644."`
 	}) error {
 		p, err := in.clean()
@@ -94,7 +94,7 @@ func (s *Server) fileRoutes() {
 		id: "remove-file", method: http.MethodDelete, path: "/sessions/{s}/files", role: actor.Operator,
 		summary: "Remove a file, or with recursive a tree; a missing one is no error",
 	}, func(ctx context.Context, in *struct {
-		fileRef
+		FileRef
 		Recursive bool `query:"recursive"`
 	}) error {
 		p, err := in.clean()
@@ -105,7 +105,7 @@ func (s *Server) fileRoutes() {
 	})
 	handleEmpty(s, route{
 		id: "make-directory", method: http.MethodPut, path: "/sessions/{s}/files/directory", role: actor.Operator, summary: "Make a directory and its parents",
-	}, func(ctx context.Context, in *fileRef) error {
+	}, func(ctx context.Context, in *FileRef) error {
 		p, err := in.clean()
 		if err != nil {
 			return err
@@ -114,7 +114,7 @@ func (s *Server) fileRoutes() {
 	})
 	handle(s, route{
 		id: "list-processes", method: http.MethodGet, path: "/sessions/{s}/processes", role: actor.Viewer, summary: "List the processes of a workspace",
-	}, func(ctx context.Context, in *sessionRef) (api.List[api.Process], error) {
+	}, func(ctx context.Context, in *SessionRef) (api.List[api.Process], error) {
 		return b.Processes(ctx, in.Session)
 	})
 }

@@ -11,18 +11,18 @@ import (
 	"perdure.dev/perdure/internal/errdefs"
 )
 
-// sessionRef is the session of a path.
-type sessionRef struct {
+// SessionRef is the session of a path. It and its like are exported because huma skips embedded structs that are not.
+type SessionRef struct {
 	Session string `path:"s" doc:"A session's name or id." maxLength:"128"`
 }
 
-// pageQuery is the part of a list that is asked for.
-type pageQuery struct {
+// PageQuery is the part of a list that is asked for.
+type PageQuery struct {
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After string `query:"after" doc:"The id of the last one already seen." maxLength:"128"`
 }
 
-func (q pageQuery) page() api.Page { return api.Page{Limit: q.Limit, After: q.After} }
+func (q PageQuery) page() api.Page { return api.Page{Limit: q.Limit, After: q.After} }
 
 func (s *Server) sessionRoutes() {
 	b := s.cfg.Backend.Sessions
@@ -34,25 +34,25 @@ func (s *Server) sessionRoutes() {
 	})
 	handle(s, route{
 		id: "list-sessions", method: http.MethodGet, path: "/sessions", role: actor.Viewer, summary: "List sessions, oldest first",
-	}, func(ctx context.Context, in *pageQuery) (api.List[api.Session], error) {
+	}, func(ctx context.Context, in *PageQuery) (api.List[api.Session], error) {
 		return b.ListSessions(ctx, in.page())
 	})
 	handle(s, route{
 		id: "get-session", method: http.MethodGet, path: "/sessions/{s}", role: actor.Viewer, summary: "Show a session",
-	}, func(ctx context.Context, in *sessionRef) (api.Session, error) {
+	}, func(ctx context.Context, in *SessionRef) (api.Session, error) {
 		return b.GetSession(ctx, in.Session)
 	})
 	handleEmpty(s, route{
 		id: "delete-session", method: http.MethodDelete, path: "/sessions/{s}", role: actor.Operator,
 		summary: "Delete a session with its workspace, log and checkpoints",
-	}, func(ctx context.Context, in *sessionRef) error {
+	}, func(ctx context.Context, in *SessionRef) error {
 		return b.DeleteSession(ctx, in.Session)
 	})
 	handle(s, route{
 		id: "cancel-session", method: http.MethodPost, path: "/sessions/{s}:cancel", role: actor.Operator,
 		summary: "Ask the turn in progress to stop; the session stays",
 	}, func(ctx context.Context, in *struct {
-		sessionRef
+		SessionRef
 		Body *api.CancelSession `required:"false"`
 	}) (api.Session, error) {
 		req := api.CancelSession{}
@@ -65,7 +65,7 @@ func (s *Server) sessionRoutes() {
 		id: "wait-session", method: http.MethodPost, path: "/sessions/{s}:wait", role: actor.Viewer, waits: true,
 		summary: "Answer when the session is in one of the states",
 	}, func(ctx context.Context, in *struct {
-		sessionRef
+		SessionRef
 		Body api.WaitSession
 	}) (api.Session, error) {
 		return s.wait(ctx, in.Session, in.Body)
@@ -93,7 +93,7 @@ func (s *Server) lifecycleRoutes() {
 	verb := func(name, summary string, f func(context.Context, string) (api.Session, error)) {
 		handle(s, route{
 			id: name + "-session", method: http.MethodPost, path: "/sessions/{s}:" + name, role: actor.Operator, summary: summary,
-		}, func(ctx context.Context, in *sessionRef) (api.Session, error) {
+		}, func(ctx context.Context, in *SessionRef) (api.Session, error) {
 			return f(ctx, in.Session)
 		})
 	}

@@ -24,7 +24,7 @@ func (s *Server) tarRoutes() {
 	handleStream(s, route{
 		id: "read-tar", method: http.MethodGet, path: "/sessions/{s}/files/tar", role: actor.Viewer, waits: true, media: tarType,
 		summary: "Read a file or a tree as a tar archive, whose names start with the last element of path",
-	}, func(ctx context.Context, in *fileRef, x *exchange) error {
+	}, func(ctx context.Context, in *FileRef, x *exchange) error {
 		p, err := in.clean()
 		if err != nil {
 			return err
@@ -45,7 +45,7 @@ func (s *Server) tarRoutes() {
 	handleEmpty(s, route{
 		id: "write-tar", method: http.MethodPut, path: "/sessions/{s}/files/tar", role: actor.Operator, waits: true, request: tarType,
 		summary: "Unpack a tar archive below a directory of the workspace",
-	}, func(ctx context.Context, in *fileRef) error {
+	}, func(ctx context.Context, in *FileRef) error {
 		p, err := in.clean()
 		if err != nil {
 			return err
