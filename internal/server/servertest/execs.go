@@ -262,7 +262,11 @@ func (b *Backend) WriteStdin(_ context.Context, ref string, name id.Exec, offset
 			return errdefs.Wrap(err, errdefs.Conflict, "stdin_closed", "writing input")
 		}
 	}
-	if eof {
+	switch {
+	case eof && c.tty != nil:
+		_, err := in.Write([]byte{4}) // ^D: a terminal is not closed
+		return err
+	case eof:
 		return in.Close()
 	}
 	return nil
