@@ -14,3 +14,10 @@ func TestConformance(t *testing.T) {
 		return gvisor.New(gvisor.Options{Engine: bin.Engine, Guest: bin.Guest, Cache: cache})
 	})
 }
+
+func BenchmarkFigures(b *testing.B) {
+	cache := b.TempDir()
+	sandboxtest.Figures(b, func(t testing.TB, bin sandboxtest.Binaries) sandbox.Driver {
+		return gvisor.New(gvisor.Options{Engine: bin.Engine, Guest: bin.Guest, Cache: cache})
+	})
+}

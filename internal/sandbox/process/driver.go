@@ -79,6 +79,11 @@ func (d *Driver) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	case spec.Root.Image != "host":
 		return nil, errdefs.New(errdefs.Invalid, "image_unknown", "there is no image %q", spec.Root.Image).WithHint("use host, or dir:PATH")
 	}
+	if isDir {
+		if info, err := os.Stat(image); err != nil || !info.IsDir() {
+			return nil, errdefs.New(errdefs.Invalid, "image_invalid", "the image %s is no directory", spec.Root.Image)
+		}
+	}
 	if err := materialise(ctx, spec.Root.Upper, layers); err != nil {
 		return nil, errdefs.Wrap(err, errdefs.KindOf(err), "root_unwritable", "bring the files of %s into place", spec.ID)
 	}
@@ -87,6 +92,7 @@ func (d *Driver) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 		Driver: Name, Version: version, Spec: spec, Guest: guest,
 		MachineID: hex.EncodeToString(sum[:16]), Missing: missing(),
 	}
+	cfg.Spec.Env = append(append([]string(nil), spec.Env...), "HOME="+spec.Root.Upper, marker(cfg))
 	c, err := shim.Launch(ctx, cfg, shim.LaunchOptions{Engine: engine})
 	if err != nil {
 		return nil, err

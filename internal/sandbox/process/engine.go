@@ -44,7 +44,7 @@ func (e *Engine) Start(context.Context) error {
 	home := e.cfg.Spec.Root.Upper
 	e.cmd = exec.Command(e.cfg.Guest, guestArgs(e.dir, home)...)
 	e.cmd.Dir = home
-	e.cmd.Env = append(os.Environ(), "HOME="+home, "PERDURE_SANDBOX="+string(e.cfg.Spec.ID))
+	e.cmd.Env = append(os.Environ(), "HOME="+home, marker(e.cfg))
 	e.cmd.Stdout, e.cmd.Stderr = os.Stdout, os.Stderr
 	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if err := e.cmd.Start(); err != nil {
@@ -80,7 +80,7 @@ func (e *Engine) Wait() string {
 func (e *Engine) Running() shim.Running {
 	r := shim.Running{}
 	if e.proc.PID != 0 {
-		r.Processes = []shim.Process{e.proc}
+		r.Processes, r.Marker = []shim.Process{e.proc}, marker(e.cfg)
 	}
 	return r
 }
@@ -139,9 +139,15 @@ func killTree(pid int) {
 	}
 }
 
+// guestArgs names the socket by way of the shim's working directory, which is the state directory: socket paths are at most 107 bytes
+// long.
 func guestArgs(stateDir, home string) []string {
+	socket := fmt.Sprintf("/proc/%d/cwd/%s/%s", os.Getpid(), shim.LinkDir, shim.GuestSocket)
 	return []string{
-		"--socket", filepath.Join(stateDir, shim.LinkDir, shim.GuestSocket), "--run-dir", filepath.Join(stateDir, "guest.d"),
+		"--socket", socket, "--run-dir", filepath.Join(stateDir, "guest.d"),
 		"--home", home, "--subreaper",
 	}
 }
+
+// marker is in the environment of everything that a sandbox runs, so that what outlives its shim can be found.
+func marker(cfg shim.Config) string { return "PERDURE_SANDBOX=" + string(cfg.Spec.ID) }

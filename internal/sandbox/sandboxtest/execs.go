@@ -120,7 +120,7 @@ func zombies(t *testing.T, b *bench) {
 		t.Fatal(err)
 	}
 	for _, p := range procs {
-		if p.State == "Z" {
+		if p.State == "Z" && b.caps.Isolation != "none" { // else these are the host's
 			t.Errorf("zombie %+v", p)
 		}
 	}

@@ -95,23 +95,7 @@ func directoryImage(t *testing.T, b *bench) {
 		t.Fatal(err)
 	}
 	if b.caps.Isolation != "none" {
-		// Enough of a system to run a shell.
-		for _, dir := range []string{"usr", "root", "home"} {
-			b.mkdir("image/" + dir)
-		}
-		for _, cmd := range [][]string{
-			{"cp", "-a", "--parents", "/usr/bin/cat", "/usr/bin/dash", "/usr/bin/sh", image},
-			{"sh", "-c", "cp -aL --parents $(ldd /usr/bin/cat | grep -o '/lib[^ ]*') " + image + "/usr/"},
-		} {
-			if out, err := command(t, cmd...); err != nil {
-				t.Fatalf("%v: %v %s", cmd, err, out)
-			}
-		}
-		for _, name := range []string{"bin", "lib", "lib64"} {
-			if err := os.Symlink("usr/"+name, filepath.Join(image, name)); err != nil {
-				t.Fatal(err)
-			}
-		}
+		smallSystem(t, image)
 	}
 	b.spec.Root.Image = "dir:" + image
 	s := b.start()
@@ -149,5 +133,37 @@ func unknownImage(t *testing.T, b *bench) {
 			t.Errorf("image %q: %v", image, err)
 		}
 		noTrace(t, spec)
+	}
+}
+
+// smallSystem puts enough into a directory to run cat: the program and its libraries, in a merged /usr.
+func smallSystem(t testing.TB, image string) {
+	t.Helper()
+	libraries, err := command(t, "ldd", "/usr/bin/cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	needed := []string{"/usr/bin/cat"}
+	for _, word := range strings.Fields(string(libraries)) {
+		if strings.HasPrefix(word, "/lib") {
+			needed = append(needed, "/usr"+word)
+		}
+	}
+	for _, path := range needed {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(image, filepath.Dir(path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(image, path), data, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"bin", "lib", "lib64"} {
+		if err := os.Symlink("usr/"+name, filepath.Join(image, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

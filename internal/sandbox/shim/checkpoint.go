@@ -88,7 +88,9 @@ func (s *server) cut(ctx context.Context, req checkpointStart, cutFiles func() e
 		err = writeOrigin(req.Dir, s.cfg)
 	}
 	if err != nil {
-		err = errdefs.Wrap(err, errdefs.Internal, "checkpoint_failed", "save the memory")
+		if errdefs.CodeOf(err) == "internal" {
+			err = errdefs.Wrap(err, errdefs.Internal, "checkpoint_failed", "save the memory")
+		}
 	} else if err = cutFiles(); err != nil {
 		err = errdefs.Wrap(err, errdefs.KindOf(err), "checkpoint_failed", "cut the files")
 	}

@@ -54,6 +54,7 @@ type Running struct {
 	Processes []Process
 	Cgroups   []string // directories
 	Missing   []string
+	Marker    string // KEY=VALUE in the environment of every process, where nothing better tells whose they are
 }
 
 // Process is a process on the host, told from a later one with the same id by its start time.

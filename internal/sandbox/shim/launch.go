@@ -52,7 +52,7 @@ func Launch(ctx context.Context, cfg Config, opt LaunchOptions) (*Client, error)
 		return newClient(dir, cfg), nil
 	case err == nil:
 		<-exited // the shim cleans up first
-		return nil, result.Error.err()
+		return nil, errors.Join(result.Error.err(), emptyDir(dir, logFile))
 	}
 	_ = cmd.Process.Kill() // it may have ended by itself
 	return nil, errors.Join(err, reap(dir), emptyDir(dir, logFile))

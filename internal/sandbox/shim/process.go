@@ -3,6 +3,8 @@ package shim
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,6 +39,34 @@ func (p Process) Kill() {
 	defer unix.Close(fd)
 	if p.Alive() {
 		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // it may have ended meanwhile, which is what we want
+	}
+}
+
+// killMarked kills every process with the marker in its environment, until there is none.
+func killMarked(marker string) {
+	for {
+		found := false
+		dirs, err := filepath.Glob("/proc/[0-9]*")
+		if err != nil {
+			return // only for a malformed pattern
+		}
+		for _, dir := range dirs {
+			pid, err := strconv.Atoi(filepath.Base(dir))
+			if err != nil || pid == os.Getpid() {
+				continue
+			}
+			p, err := ProcessOf("", pid)
+			if err != nil {
+				continue // ended meanwhile, or a zombie
+			}
+			if env, err := os.ReadFile(filepath.Join(dir, "environ")); err == nil && slices.Contains(strings.Split(string(env), "\x00"), marker) {
+				found = true
+				p.Kill()
+			}
+		}
+		if !found {
+			return
+		}
 	}
 }
 

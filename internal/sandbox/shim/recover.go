@@ -76,6 +76,9 @@ func reap(dir string) error {
 	for _, p := range r.Running.Processes {
 		p.Kill()
 	}
+	if r.Running.Marker != "" {
+		killMarked(r.Running.Marker)
+	}
 	var errs []error
 	for _, dir := range r.Running.Cgroups {
 		errs = append(errs, RemoveCgroup(dir))

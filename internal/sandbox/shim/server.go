@@ -91,10 +91,17 @@ func (s *server) start(ctx context.Context) error {
 	return nil
 }
 
+// guestLimit is how long a guest may take to answer after a boot or restore.
+const guestLimit = time.Minute
+
 // awaitGuest waits until the guest answers, or the sandbox dies.
 func (s *server) awaitGuest(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	go func() {
+		_ = s.clock.Sleep(ctx, guestLimit) // ended early by the answer
+		cancel(errdefs.New(errdefs.Timeout, "guest_silent", "the guest does not answer after %s", guestLimit))
+	}()
 	go func() {
 		select {
 		case <-s.dead:
