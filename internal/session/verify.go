@@ -29,8 +29,13 @@ func Verify(ctx context.Context, log Reader, stored Summary) (Report, error) {
 	r := Report{Session: stored.ID}
 	var sum Summary
 	lines := &lineage{id: stored.ID}
+	limit := page
 	for {
-		events, err := log.Read(ctx, stored.ID, r.Head.Seq, page)
+		events, err := log.Read(ctx, stored.ID, r.Head.Seq, limit)
+		if err != nil && limit > 1 && errdefs.KindOf(err) == errdefs.Corrupt {
+			limit = 1 // go on one by one, to find the one
+			continue
+		}
 		if err != nil {
 			if errdefs.KindOf(err) != errdefs.Corrupt {
 				return r, err
@@ -45,7 +50,7 @@ func Verify(ctx context.Context, log Reader, stored Summary) (Report, error) {
 			}
 			r.Events, r.Head = r.Events+1, event.Head{Seq: e.Seq, Hash: e.Hash}
 		}
-		if len(events) < page {
+		if len(events) < limit {
 			break
 		}
 	}

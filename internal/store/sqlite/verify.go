@@ -19,7 +19,7 @@ func (s *Store) Verify(ctx context.Context, idOrName string) (session.Report, er
 	if err != nil {
 		return session.Report{}, err
 	}
-	r, err := session.Verify(ctx, bounded{s, row.HeadSeq}, row.Summary)
+	r, err := session.Verify(ctx, bounded{s, row.ID, row.HeadSeq}, row.Summary)
 	if err != nil || !r.OK() {
 		return r, err
 	}
@@ -27,15 +27,16 @@ func (s *Store) Verify(ctx context.Context, idOrName string) (session.Report, er
 	return r, err
 }
 
-// bounded shows a log up to a head.
+// bounded shows one log up to a head.
 type bounded struct {
 	*Store
-	head event.Seq
+	session id.Session
+	head    event.Seq
 }
 
 func (b bounded) Read(ctx context.Context, sid id.Session, after event.Seq, limit int) ([]event.Event, error) {
 	events, err := b.Store.Read(ctx, sid, after, limit)
-	for len(events) > 0 && events[len(events)-1].Seq > b.head {
+	for sid == b.session && len(events) > 0 && events[len(events)-1].Seq > b.head {
 		events = events[:len(events)-1]
 	}
 	return events, err
