@@ -24,7 +24,7 @@ turns:
     text: first
     calls:
       - {tool: run, args: {command: "echo one >> ran; echo hello"}}
-      - {tool: run, args: {command: "echo two >> ran; sleep 0.05; echo hello"}}
+      - {tool: run, args: {command: "echo two >> ran; echo hello"}}
       - {tool: write_file, args: {path: note.txt, content: "abc\n"}}
   - when: {step: 2}
     calls:
@@ -35,7 +35,7 @@ turns:
       - {tool: checkpoint, args: {message: half}}
   - when: {step: 3}
     calls:
-      - {tool: python, args: {code: "open('ran','a').write('four\\n')"}}
+      - {tool: run, args: {command: "echo four >> ran"}}
   - when: {step: 4, user: go}
     text: done
   - when: {step: 5, user: more}

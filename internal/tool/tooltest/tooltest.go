@@ -128,7 +128,7 @@ func (e execs) Start(_ context.Context, spec sandbox.ExecSpec) (sandbox.ExecStat
 	argv := spec.Argv
 	switch spec.Kind {
 	case sandbox.ExecShell:
-		argv = []string{"bash", "-c", spec.Code}
+		argv = []string{"sh", "-c", spec.Code}
 	case sandbox.ExecPython:
 		argv = []string{"python3", "-c", spec.Code}
 	}
