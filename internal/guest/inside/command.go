@@ -20,7 +20,7 @@ type command struct {
 	cause     string        // written before ready closes
 	done      chan struct{} // closed when it has ended
 	startTick uint64        // kernel clock at its start, to tell its processes from older ones
-	kill      func(sig unix.Signal, timedOut bool)
+	kill      func(sig unix.Signal)
 	run       *run // of an interpreted command; set before it is queued
 	resize    func(wire.Size) error
 
@@ -121,7 +121,7 @@ func (g *Guest) execSignal(a wire.SignalArgs) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.kill(unix.Signal(a.Signal), false)
+	c.kill(unix.Signal(a.Signal))
 	return nil, nil
 }
 

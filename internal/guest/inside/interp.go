@@ -67,6 +67,9 @@ func (g *Guest) startInterpreted(c *command) error {
 	c.kill = r.kill
 	g.mu.Lock()
 	c.pid = i.proc.pid
+	if c.spec.Stdin {
+		c.stdin = newStdin(false, c.done)
+	}
 	g.mu.Unlock()
 	if len(i.queue) > 0 || i.busy {
 		c.cause = "it waits for the command before it in the same interpreter"

@@ -132,7 +132,8 @@ func (g *Guest) startProcess(c *command) error {
 	g.mu.Lock()
 	c.pid, c.startedAt = pid, time.Now().UTC()
 	if stdio.stdin != nil {
-		c.stdin = newStdin(stdio.stdin, spec.TTY != nil, nil, c.done)
+		c.stdin = newStdin(spec.TTY != nil, c.done)
+		c.stdin.attach(stdio.stdin, nil, c.done)
 	}
 	g.mu.Unlock()
 	return g.superviseProcess(c, pid, ends, stdio)
@@ -161,14 +162,7 @@ func (g *Guest) superviseProcess(c *command, pid int, ends <-chan unix.WaitStatu
 		}
 		pumps = append(pumps, p)
 	}
-	killed := make(chan struct{}, 1) // by a timeout
-	c.kill = func(sig unix.Signal, timedOut bool) {
-		if timedOut {
-			select {
-			case killed <- struct{}{}:
-			default:
-			}
-		}
+	c.kill = func(sig unix.Signal) {
 		if sig == unix.SIGKILL {
 			killTree(c, sig)
 			return
@@ -176,12 +170,12 @@ func (g *Guest) superviseProcess(c *command, pid int, ends <-chan unix.WaitStatu
 		unix.Kill(-pid, sig) // a group that is gone needs no signal
 	}
 	c.resize = stdio.resize
-	go c.overseeProcess(ends, pumps, killed)
+	go c.overseeProcess(ends, pumps)
 	return nil
 }
 
 // overseeProcess waits for the process and its timeout and records the end.
-func (c *command) overseeProcess(ends <-chan unix.WaitStatus, pumps []*pump, killed <-chan struct{}) {
+func (c *command) overseeProcess(ends <-chan unix.WaitStatus, pumps []*pump) {
 	timeout, stop := c.timeout()
 	defer stop()
 	var giveUp <-chan time.Time
@@ -200,8 +194,6 @@ func (c *command) overseeProcess(ends <-chan unix.WaitStatus, pumps []*pump, kil
 			timedOut, timeout = true, nil
 			go killTree(c, unix.SIGKILL)
 			giveUp = time.After(unkillable)
-		case <-killed:
-			timedOut = true
 		case <-giveUp:
 			c.ended(wire.Exit{TimedOut: true, Signal: "SIGKILL", Cause: "the process was killed and has not ended yet"})
 			return

@@ -80,7 +80,7 @@ func (g *Guest) handle(r wire.Request) (any, []byte, error) {
 	case wire.MethodExecSignal:
 		return with(r, g.execSignal)
 	case wire.MethodExecStdin:
-		return with(r, func(a wire.StdinArgs) (any, error) { return nil, g.execStdin(a, r.Blob) })
+		return with(r, func(a wire.StdinArgs) (any, error) { return g.execStdin(a, r.Blob) })
 	case wire.MethodExecResize:
 		return with(r, g.execResize)
 	case wire.MethodFileRead:

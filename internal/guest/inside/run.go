@@ -34,15 +34,15 @@ type run struct {
 }
 
 // kill is the command's kill: a waiting command leaves the queue, of a running one it reaches what the interpreter runs.
-func (r *run) kill(sig unix.Signal, timedOut bool) {
+func (r *run) kill(sig unix.Signal) {
 	if r.i.unqueue(r.c) {
-		r.endWithoutRun(wire.Exit{Signal: signalName(sig), TimedOut: timedOut, Cause: "it was ended before its turn came"})
+		r.endWithoutRun(wire.Exit{Signal: signalName(sig), Cause: "it was ended before its turn came"})
 		return
 	}
 	select {
 	case <-r.c.done: // its children may live on
 		killTree(r.c, sig)
-	case r.interrupt <- killing{sig, timedOut}:
+	case r.interrupt <- killing{sig, false}:
 	default: // so many signals at once: the last ones add nothing
 	}
 }
@@ -119,9 +119,7 @@ func (r *run) stream(f *fifos) error {
 		r.pumps = append(r.pumps, p)
 	}
 	if f.in != nil {
-		g.mu.Lock()
-		r.c.stdin = newStdin(f.in, false, r.opened, r.c.done)
-		g.mu.Unlock()
+		r.c.stdin.attach(f.in, r.opened, r.c.done)
 	}
 	return nil
 }

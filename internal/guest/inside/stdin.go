@@ -23,17 +23,24 @@ type stdin struct {
 	broken bool // nobody reads any more
 }
 
-// newStdin starts feeding file, which it owns unless tty. opened, if not nil, closes when the reader has opened its end: before
-// that the file must not be closed.
-func newStdin(file *os.File, tty bool, opened, done <-chan struct{}) *stdin {
-	s := &stdin{file: file, tty: tty}
+// newStdin takes input from now on, for a file that comes later.
+func newStdin(tty bool, done <-chan struct{}) *stdin {
+	s := &stdin{tty: tty}
 	s.change = sync.NewCond(&s.mu)
-	go s.feed(opened, done)
 	go func() {
 		<-done
 		s.stop()
 	}()
 	return s
+}
+
+// attach starts feeding file, which it owns unless it is a terminal. opened, if not nil, closes when the reader has opened its
+// end: before that the file must not be closed.
+func (s *stdin) attach(file *os.File, opened, done <-chan struct{}) {
+	s.mu.Lock()
+	s.file = file
+	s.mu.Unlock()
+	go s.feed(file, opened, done)
 }
 
 // stop ends the feeding; what is left is for nobody.
@@ -42,12 +49,12 @@ func (s *stdin) stop() {
 	defer s.mu.Unlock()
 	s.broken = true
 	s.change.Broadcast()
-	if !s.tty {
+	if !s.tty && s.file != nil {
 		s.file.Close()
 	}
 }
 
-func (s *stdin) feed(opened, done <-chan struct{}) {
+func (s *stdin) feed(file *os.File, opened, done <-chan struct{}) {
 	for {
 		s.mu.Lock()
 		for len(s.data) == 0 && !s.eof && !s.broken {
@@ -60,10 +67,10 @@ func (s *stdin) feed(opened, done <-chan struct{}) {
 		piece := s.data
 		s.mu.Unlock()
 		if len(piece) == 0 {
-			s.end(opened, done)
+			s.end(file, opened, done)
 			return
 		}
-		n, err := s.file.Write(piece)
+		n, err := file.Write(piece)
 		s.mu.Lock()
 		s.data = s.data[n:]
 		if err != nil {
@@ -74,9 +81,9 @@ func (s *stdin) feed(opened, done <-chan struct{}) {
 	}
 }
 
-func (s *stdin) end(opened, done <-chan struct{}) {
+func (s *stdin) end(file *os.File, opened, done <-chan struct{}) {
 	if s.tty {
-		s.file.Write([]byte{4}) // ^D; a terminal that is gone needs none
+		file.Write([]byte{4}) // ^D; a terminal that is gone needs none
 		return
 	}
 	if opened != nil {
@@ -85,15 +92,15 @@ func (s *stdin) end(opened, done <-chan struct{}) {
 		case <-done:
 		}
 	}
-	s.file.Close()
+	file.Close()
 }
 
-// put takes the bytes from offset that were not taken before. It waits for room.
-func (s *stdin) put(offset int64, data []byte, eof bool) error {
+// put takes the bytes from offset that were not taken before, and returns the offset of the next one. It waits for room.
+func (s *stdin) put(offset int64, data []byte, eof bool) (next int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if offset > s.next {
-		return fail("conflict", "stdin_gap", "input at offset %d, but only %d bytes came before", offset, s.next)
+		return s.next, fail("conflict", "stdin_gap", "input at offset %d, but only %d bytes came before", offset, s.next)
 	}
 	for {
 		skip := min(s.next-offset, int64(len(data)))
@@ -102,7 +109,7 @@ func (s *stdin) put(offset int64, data []byte, eof bool) error {
 			break
 		}
 		if s.eof || s.broken {
-			return fail("conflict", "stdin_closed", "the command reads no more input")
+			return s.next, fail("conflict", "stdin_closed", "the command reads no more input")
 		}
 		if room := stdinBuffer - len(s.data); room > 0 {
 			n := min(room, len(data))
@@ -117,19 +124,20 @@ func (s *stdin) put(offset int64, data []byte, eof bool) error {
 		s.eof = true
 		s.change.Broadcast()
 	}
-	return nil
+	return s.next, nil
 }
 
-func (g *Guest) execStdin(a wire.StdinArgs, data []byte) error {
+func (g *Guest) execStdin(a wire.StdinArgs, data []byte) (wire.StdinResult, error) {
 	c, err := g.find(a.Exec)
 	if err != nil {
-		return err
+		return wire.StdinResult{}, err
 	}
 	g.mu.Lock()
 	s := c.stdin
 	g.mu.Unlock()
 	if s == nil {
-		return fail("conflict", "stdin_closed", "command %s takes no input", a.Exec)
+		return wire.StdinResult{}, fail("conflict", "stdin_closed", "command %s takes no input", a.Exec)
 	}
-	return s.put(a.Offset, data, a.EOF)
+	next, err := s.put(a.Offset, data, a.EOF)
+	return wire.StdinResult{Next: next}, err
 }

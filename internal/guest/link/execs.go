@@ -183,16 +183,19 @@ func (e execs) Signal(ctx context.Context, exec id.Exec, signal int) error {
 
 // Stdin implements sandbox.Execs. It returns when the guest has taken the bytes. Errors: stdin_gap, stdin_closed.
 func (e execs) Stdin(ctx context.Context, exec id.Exec, offset int64, data []byte, eof bool) error {
-	if _, err := e.l.cfg.Spool.Get(exec); err != nil {
+	r, err := e.l.cfg.Spool.Get(exec)
+	if err != nil {
 		return err
 	}
 	for {
 		piece := data[:min(len(data), wire.MaxBlob)]
 		data = data[len(piece):]
 		args := wire.StdinArgs{Exec: string(exec), Offset: offset, EOF: eof && len(data) == 0}
-		if _, err := e.l.call(ctx, wire.MethodExecStdin, args, piece, nil); err != nil {
+		var res wire.StdinResult
+		if _, err := e.l.call(ctx, wire.MethodExecStdin, args, piece, &res); err != nil {
 			return err
 		}
+		r.Took(res.Next)
 		offset += int64(len(piece))
 		if len(data) == 0 {
 			return nil

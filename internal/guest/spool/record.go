@@ -18,6 +18,7 @@ type Record struct {
 	meta    meta
 	stdout  stream
 	stderr  stream
+	stdin   int64         // see Took
 	changed chan struct{} // closed and replaced at each change
 	closed  bool
 }
@@ -62,7 +63,7 @@ func (r *Record) Status() sandbox.ExecStatus {
 
 func (r *Record) statusLocked() sandbox.ExecStatus {
 	st := r.meta.status()
-	st.StdoutSize, st.StderrSize = r.stdout.size, r.stderr.size
+	st.StdoutSize, st.StderrSize, st.StdinSize = r.stdout.size, r.stderr.size, r.stdin
 	return st
 }
 
@@ -78,6 +79,13 @@ func (r *Record) Started(pid int, at time.Time, cause string) error {
 		r.meta.StartedAt = at
 	}
 	return r.saveLocked()
+}
+
+// Took notes how much input the guest has taken. The guest knows better, so this is not stored.
+func (r *Record) Took(next int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stdin = next
 }
 
 // End is how a command ended.

@@ -9,7 +9,7 @@ import (
 const (
 	MethodExecStart   = "exec.start"   // ExecSpec → ExecStarted
 	MethodExecSignal  = "exec.signal"  // SignalArgs → nothing
-	MethodExecStdin   = "exec.stdin"   // StdinArgs + blob → nothing
+	MethodExecStdin   = "exec.stdin"   // StdinArgs + blob → StdinResult
 	MethodExecResize  = "exec.resize"  // ResizeArgs → nothing
 	MethodFileRead    = "file.read"    // ReadArgs → ReadResult + blob
 	MethodFileWrite   = "file.write"   // WriteArgs + blob → nothing
@@ -42,6 +42,11 @@ type StdinArgs struct {
 	Exec   string
 	Offset int64
 	EOF    bool
+}
+
+// StdinResult answers exec.stdin.
+type StdinResult struct {
+	Next int64 // the offset of the next byte that is not yet taken
 }
 
 // ResizeArgs go with exec.resize.
