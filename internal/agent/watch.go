@@ -20,7 +20,8 @@ func (r *run) watched(ctx context.Context, step func(ctx context.Context) error)
 	defer stop(nil)
 	done := make(chan struct{}, 2)
 	n := 1
-	go func() { r.watchLog(stepCtx, stop, r.hist.cursor); done <- struct{}{} }()
+	after := r.hist.cursor // read here: the step itself moves it, and a cancel that it passes over must still be seen
+	go func() { r.watchLog(stepCtx, stop, after); done <- struct{}{} }()
 	if left := r.limits.TurnTime - r.turnAge(); r.limits.TurnTime > 0 && r.hist.view.Turn != nil {
 		n++
 		go func() {
