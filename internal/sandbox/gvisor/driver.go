@@ -179,7 +179,7 @@ func (d *Driver) prepare(ctx context.Context) error {
 
 func unavailable(reason string) error {
 	return errdefs.New(errdefs.Unavailable, "driver_unavailable", "gVisor cannot run here: %s", reason).
-		WithHint("run as root, allow user namespaces, or do without isolation: --driver process")
+		WithHint("run as root, or do without isolation: --driver process")
 }
 
 // beside returns path, or else the binary name in the directory of the running one.

@@ -2,10 +2,12 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,7 +17,9 @@ import (
 // probe prints what runs here and what is missing. It is started with the rights that a shim would have.
 func probe() int {
 	res := struct{ Version, Reason, TAP, Cgroups string }{Version: version()}
-	if err := probeMount(); err != nil {
+	if err := probeRoot(); err != nil {
+		res.Reason = err.Error()
+	} else if err := probeMount(); err != nil {
 		res.Reason = err.Error()
 	}
 	if err := gateway.ProbeTAP(); err != nil {
@@ -42,6 +46,19 @@ func version() string {
 		}
 	}
 	return "unknown"
+}
+
+// probeRoot reports an error unless this process is root of the machine. In a user namespace mounts are permitted, but the overlay of
+// a workspace is not: it would fail only when a sandbox starts.
+func probeRoot() error {
+	b, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return err
+	}
+	if f := strings.Fields(string(b)); len(f) < 2 || f[0] != "0" || f[1] != "0" {
+		return errors.New("it needs root: the root of a user namespace cannot mount the workspace's overlay")
+	}
+	return nil
 }
 
 // probeMount tries whether this process may mount.
