@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure.dev/perdure/internal/cli/checkpoint"
+	"perdure.dev/perdure/internal/cli/demo"
 	"perdure.dev/perdure/internal/cli/env"
 	"perdure.dev/perdure/internal/cli/exec"
 	"perdure.dev/perdure/internal/cli/file"
@@ -80,6 +81,7 @@ func Root(e *env.Env, serve system.Serve) *cobra.Command {
 	root.AddCommand(file.Commands(e)...)
 	root.AddCommand(checkpoint.Commands(e)...)
 	root.AddCommand(system.Commands(e, serve)...)
+	root.AddCommand(demo.Commands(e)...)
 	return root
 }
 
