@@ -9,5 +9,5 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Main(context.Background(), nil))
+	os.Exit(cli.Main(context.Background(), serve))
 }

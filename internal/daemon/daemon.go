@@ -9,7 +9,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -36,9 +35,11 @@ import (
 type Config struct {
 	DataDir string
 	Listen  string // TCP address; "": the Unix socket only
-	Logger  *slog.Logger
-	Getenv  func(string) string // for model endpoints and keys
-	Build   api.BuildInfo
+	// HostNames are DNS names under which it may be addressed over TCP, besides localhost.
+	HostNames []string
+	Logger    *slog.Logger
+	Getenv    func(string) string // for model endpoints and keys
+	Build     api.BuildInfo
 	// Ready is called once the daemon answers.
 	Ready func()
 }
@@ -86,7 +87,7 @@ func serve(ctx context.Context, cfg Config, svc *service.Service, db *sqlite.Sto
 	}
 	srv, err := server.New(context.WithoutCancel(ctx), server.Config{
 		Backend:     server.Backend{Sessions: svc, Events: svc, Execs: svc, Files: svc, Checkpoints: svc, System: svc},
-		Idempotency: keys{db}, Log: cfg.Logger, Tokens: tokens,
+		Idempotency: keys{db}, Log: cfg.Logger, Tokens: tokens, Hosts: cfg.HostNames,
 	})
 	if err != nil {
 		return err
@@ -149,6 +150,3 @@ func harnesses(cfg Config, clk clock.Clock) service.Harnesses {
 		return loop, nil
 	}
 }
-
-// Getenv is os.Getenv, for main.
-func Getenv(name string) string { return os.Getenv(name) }
