@@ -51,7 +51,7 @@ func missing() []string {
 
 // Capabilities implements sandbox.Driver.
 func (d *Driver) Capabilities(context.Context) sandbox.Capabilities {
-	c := sandbox.Capabilities{Available: true, Isolation: "none", Version: version, Missing: missing()}
+	c := sandbox.Capabilities{Available: true, FlatFiles: true, Isolation: "none", Version: version, Missing: missing()}
 	for path, name := range map[string]string{d.opts.Engine: "perdure-engine", d.opts.Guest: "perdure-guest"} {
 		if _, err := beside(path, name); err != nil {
 			c.Available = false
