@@ -56,18 +56,26 @@ func (s *story) dismiss(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("removing %s: %w", x.Name, err))
 		}
 	}
-	for _, dir := range []string{"sessions", "checkpoints", "layers", "run"} {
-		entries, err := os.ReadDir(filepath.Join(s.daemon.dir, dir))
-		if err != nil && !os.IsNotExist(err) {
-			errs = append(errs, err)
-		}
-		for _, e := range entries {
-			errs = append(errs, errdefs.New(errdefs.Internal, "demo_leak", "%s/%s is left in the data directory after the sessions were removed", dir, e.Name()))
-		}
+	// File layers go in the background, once nothing refers to them.
+	var left []string
+	if err := poll(ctx, "the data directory empties", func() bool { left = s.stored(); return len(left) == 0 }); err != nil {
+		errs = append(errs, errdefs.New(errdefs.Internal, "demo_leak", "left in the data directory after the sessions were removed: %s", strings.Join(left, ", ")))
 	}
 	s.say("%d sessions removed", len(list.Data))
 	s.c.Close()
 	return errors.Join(append(errs, s.daemon.stop(ctx))...)
+}
+
+// stored lists what the data directory holds of sessions.
+func (s *story) stored() []string {
+	var out []string
+	for _, dir := range []string{"sessions", "checkpoints", "layers", "run", "trash"} {
+		entries, _ := os.ReadDir(filepath.Join(s.daemon.dir, dir)) // none if it is not there
+		for _, e := range entries {
+			out = append(out, dir+"/"+e.Name())
+		}
+	}
+	return out
 }
 
 // leftovers says what has to do with this run and is still there, the directory aside.

@@ -39,7 +39,7 @@ func Commands(e *env.Env) []*cobra.Command {
 }
 
 // cleanLimit bounds the cleaning up, which goes on after ^C.
-const cleanLimit = 60 * time.Second
+const cleanLimit = 2 * time.Minute
 
 func (o *options) run(ctx context.Context) error {
 	if o.driver != gvisor && o.driver != process {

@@ -2,18 +2,21 @@ package demo
 
 import (
 	"context"
+	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
 )
 
 const (
 	pollEvery = 50 * time.Millisecond
-	pollLimit = 60 * time.Second
+	pollLimit = 30 * time.Second
 )
 
 // poll waits until a condition holds.
@@ -45,7 +48,11 @@ func (s *story) crash(ctx context.Context) error {
 			return nil
 		}
 		killed = true
-		return s.killAndRestart(ctx)
+		d, err := payload[event.ToolStartedData](ev)
+		if err != nil {
+			return err
+		}
+		return s.killAndRestart(ctx, d.ExecID)
 	})
 	if err != nil {
 		return err
@@ -72,7 +79,7 @@ func (s *story) crash(ctx context.Context) error {
 }
 
 // killAndRestart kills the daemon once the command is at work, and starts it when the command has ended.
-func (s *story) killAndRestart(ctx context.Context) error {
+func (s *story) killAndRestart(ctx context.Context, exec id.Exec) error {
 	data := s.daemon.dir
 	// The files of a workspace are readable on the host, so that the command can be watched while no daemon runs.
 	if err := poll(ctx, "the command writes its first line", func() bool { return size(findFile(data, "runs.log")) > 0 }); err != nil {
@@ -83,22 +90,27 @@ func (s *story) killAndRestart(ctx context.Context) error {
 		return err
 	}
 	from := time.Now()
-	if findFile(data, "counted.txt") != "" {
+	if ended(data, exec) {
 		return errdefs.New(errdefs.Internal, "demo_too_late", "the command had ended before the daemon was killed")
 	}
 	s.say("kill -9 %d: no daemon runs; %d processes of the sandbox go on", pid, len(processesOf(s.root)))
-	if err := poll(ctx, "the command ends", func() bool { return findFile(data, "counted.txt") != "" }); err != nil {
+	if err := poll(ctx, "the command ends", func() bool { return ended(data, exec) }); err != nil {
 		return err
 	}
 	s.say("the command has ended by itself, %.1f s after the kill", time.Since(from).Seconds())
-	// Its file is there a moment before its end.
-	time.Sleep(settle)
 	return s.timed("daemon started again, sandbox adopted", func() (int64, error) { return 0, s.daemon.up(ctx) })
 }
 
-// settle is what a shell may take from its last command to its end. Were it longer, the result would not count as collected, and
-// the demo would say so.
-const settle = 500 * time.Millisecond
+// ended reports whether the shim has recorded the end of a command, which it does with or without a daemon.
+func ended(data string, exec id.Exec) bool {
+	found, err := filepath.Glob(filepath.Join(data, "sessions", "*", "spool", string(exec), "meta.json"))
+	if err != nil || len(found) == 0 {
+		return false
+	}
+	var meta struct{ State string }
+	b, err := os.ReadFile(found[0])
+	return err == nil && json.Unmarshal(b, &meta) == nil && meta.State == api.ExecExited
+}
 
 func size(path string) int64 {
 	if path == "" {
