@@ -92,6 +92,7 @@ type ExecStatus struct {
 	EndedAt    time.Time // zero while running
 	StdoutSize int64     // bytes spooled so far
 	StderrSize int64
+	StdinSize  int64 // bytes of input accepted, as the last call of Stdin found; an empty one at offset 0 finds out
 }
 
 // Files reads and writes files inside the sandbox, through its own eyes. Paths are absolute, inside the sandbox.

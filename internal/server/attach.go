@@ -45,7 +45,12 @@ func (s *Server) attach(ctx context.Context, in *attachInput, x *exchange) error
 	if err != nil {
 		return err
 	}
-	st, err := s.cfg.Backend.Execs.GetExec(ctx, in.Session, exec)
+	b := s.cfg.Backend.Execs
+	st, err := b.GetExec(ctx, in.Session, exec)
+	// An empty write finds out where input goes on; a command that takes none refuses it.
+	if err == nil && st.State == api.ExecRunning && b.WriteStdin(ctx, in.Session, exec, 0, nil, false) == nil {
+		st, err = b.GetExec(ctx, in.Session, exec)
+	}
 	if err != nil {
 		return err
 	}
@@ -102,14 +107,8 @@ func (a *attachment) run(ctx context.Context, stdout, stderr int64) {
 
 // pump sends one stream of output to its end.
 func (a *attachment) pump(ctx context.Context, stream byte, name string, offset int64) {
-	r, err := a.s.cfg.Backend.Execs.ExecOutput(ctx, a.ref, a.exec, name, offset, true)
-	if err != nil {
-		a.fail(ctx, err)
-		return
-	}
+	r := a.s.follow(ctx, a.ref, a.exec, name, offset)
 	defer r.Close()
-	stop := context.AfterFunc(ctx, func() { r.Close() })
-	defer stop()
 	buf := make([]byte, api.AttachHeader+outputPiece)
 	for {
 		n, err := r.Read(buf[api.AttachHeader:])

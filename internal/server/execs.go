@@ -148,9 +148,13 @@ func (s *Server) execStreamRoutes() {
 		if err != nil {
 			return err
 		}
-		r, err := b.ExecOutput(ctx, in.Session, exec, in.Stream, in.Offset, in.Follow)
+		r, err := b.ExecOutput(ctx, in.Session, exec, in.Stream, in.Offset, false) // says what is wrong before the answer starts
 		if err != nil {
 			return err
+		}
+		if in.Follow {
+			r.Close()
+			r = s.follow(ctx, in.Session, exec, in.Stream, in.Offset)
 		}
 		defer r.Close()
 		x.w.Header().Set("Content-Type", octetStream)
