@@ -42,7 +42,9 @@ func (d Dirs) Layer(l id.Layer) string { return filepath.Join(d.Root, "layers", 
 func (d Dirs) LayerFS(l id.Layer) string { return filepath.Join(d.Layer(l), "fs") }
 
 // Checkpoint is a checkpoint's directory.
-func (d Dirs) Checkpoint(c id.Checkpoint) string { return filepath.Join(d.Root, "checkpoints", string(c)) }
+func (d Dirs) Checkpoint(c id.Checkpoint) string {
+	return filepath.Join(d.Root, "checkpoints", string(c))
+}
 
 // Session is a session's directory.
 func (d Dirs) Session(s id.Session) string { return filepath.Join(d.Root, "sessions", string(s)) }
