@@ -43,6 +43,7 @@ func (s *Store) Seal(ctx context.Context, m Manifest) error {
 		}
 		out.Layers[l] = ls.Hash
 	}
+	s.dirs.At("checkpoint.seal")
 	return workspace.WriteJSON(filepath.Join(s.dirs.Checkpoint(m.ID), sealName), out)
 }
 

@@ -62,6 +62,7 @@ func (s *Store) Begin(m Manifest) (*Draft, error) {
 	if err := os.MkdirAll(d.MemoryDir(), 0o700); err != nil {
 		return nil, err
 	}
+	s.dirs.At("checkpoint.begun")
 	return d, nil
 }
 
@@ -93,6 +94,7 @@ func (d *Draft) Commit(ctx context.Context, memory bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	d.store.dirs.At("checkpoint.manifest")
 	return hash, workspace.WriteFile(filepath.Join(d.store.dirs.Checkpoint(d.Manifest.ID), manifestName), b)
 }
 

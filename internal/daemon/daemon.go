@@ -42,6 +42,8 @@ type Config struct {
 	Build     api.BuildInfo
 	// Ready is called once the daemon answers.
 	Ready func()
+	// Step is called at each named point between two changes that a crash may tear apart. Nil in production.
+	Step func(point string)
 }
 
 // SocketName is the Unix socket in the data directory.
@@ -59,7 +61,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		cfg.Getenv = func(string) string { return "" }
 	}
 	clk := clock.System{}
-	dirs := workspace.Dirs{Root: cfg.DataDir}
+	dirs := workspace.Dirs{Root: cfg.DataDir, Step: cfg.Step}
 	db, err := sqlite.Open(ctx, sqlite.Options{Dir: cfg.DataDir, Clock: clk, Logger: cfg.Logger})
 	if err != nil {
 		return err
@@ -69,7 +71,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	svc := service.New(context.WithoutCancel(ctx), service.Config{
-		Log: db, Rows: db, Dirs: dirs, Drivers: drivers(cfg), Harnesses: harnesses(cfg, clk), Clock: clk, Logger: cfg.Logger, Build: cfg.Build,
+		Log: stepped(db, cfg.Step), Rows: db, Dirs: dirs, Drivers: drivers(cfg), Harnesses: harnesses(cfg, clk), Clock: clk, Logger: cfg.Logger, Build: cfg.Build,
 		DefaultDriver: gvisor.Name, DefaultModel: cfg.Getenv("PERDURE_MODEL"),
 	})
 	defer svc.Stop()

@@ -25,6 +25,7 @@ func (l *live) begin(st session.State, kind event.CheckpointKind, message string
 
 // cut notes where the log and the commands stand. While it runs, nothing inside the sandbox moves.
 func (l *live) cut(ctx context.Context, d *checkpoint.Draft) error {
+	l.svc.at("checkpoint.cut")
 	head, err := l.svc.cfg.Log.Head(ctx, l.id)
 	if err != nil {
 		return err
@@ -96,6 +97,7 @@ func (l *live) takeLive(ctx context.Context, st session.State, kind event.Checkp
 	if err != nil {
 		return m, created, errors.Join(err, delta.Drop(), d.Drop())
 	}
+	l.svc.at("memory.saved")
 	d.Manifest.PauseMS = milliseconds(warm.Pause())
 	d.Manifest.Environment.Version = warm.Image().Version
 	d.Manifest.FileBytes = delta.Stats.Bytes

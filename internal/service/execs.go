@@ -71,6 +71,7 @@ func (l *live) startExec(ctx context.Context, spec sandbox.ExecSpec) (sandbox.Ex
 		return sandbox.ExecStatus{}, err
 	}
 	st, err := sb.Execs().Start(ctx, spec)
+	l.svc.at("exec.started")
 	if err != nil && st.ID == "" {
 		cause := err.Error()
 		if fst, serr := sb.Execs().Status(context.WithoutCancel(ctx), spec.ID); serr == nil {

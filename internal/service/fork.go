@@ -83,6 +83,7 @@ func (l *live) makeChild(ctx context.Context, r *restore, c *child) error {
 		return errors.Join(err, s.cfg.Dirs.Trash(spec.StateDir))
 	}
 	c.sandbox = sb
+	s.at("fork.booted")
 	if err := c.workspace.Switch(gen); err != nil {
 		return err
 	}

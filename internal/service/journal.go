@@ -38,9 +38,15 @@ func (l *live) journalFile() string {
 	return filepath.Join(l.svc.cfg.Dirs.Session(l.id), "journal.json")
 }
 
-func (l *live) writeJournal(j journal) error { return workspace.WriteJSON(l.journalFile(), j) }
+func (l *live) writeJournal(j journal) error {
+	l.svc.at("journal.write")
+	err := workspace.WriteJSON(l.journalFile(), j)
+	l.svc.at("journal.written")
+	return err
+}
 
 func (l *live) dropJournal() error {
+	l.svc.at("journal.drop")
 	err := os.Remove(l.journalFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -46,6 +46,7 @@ func (l *live) wake(ctx context.Context) error {
 			if err := sb.Unpause(ctx); err != nil {
 				return err
 			}
+			l.svc.at("sandbox.unpaused")
 			_, err := l.append(ctx, event.Draft{Type: event.WorkspaceUnpaused, Data: event.WorkspacePausedData{SandboxID: sb.ID()}})
 			return err
 		}
@@ -124,6 +125,7 @@ func (l *live) startFresh(ctx context.Context) error {
 
 // adopt makes a sandbox that answers the one of the session, and appends what tells of it. If that fails the sandbox goes again.
 func (l *live) adopt(ctx context.Context, g workspace.Generation, sb sandbox.Sandbox, drafts ...event.Draft) error {
+	l.svc.at("sandbox.adopt")
 	before, had := l.workspace.Current()
 	err := l.workspace.Switch(g)
 	if err == nil {
@@ -265,6 +267,7 @@ func (l *live) pause(ctx context.Context) error {
 	if err := sb.Pause(ctx); err != nil {
 		return err
 	}
+	l.svc.at("sandbox.paused")
 	_, err := l.append(ctx, event.Draft{Type: event.WorkspacePaused, Data: event.WorkspacePausedData{SandboxID: sb.ID()}})
 	if err != nil {
 		return errors.Join(err, sb.Unpause(context.WithoutCancel(ctx)))
@@ -354,6 +357,7 @@ func (l *live) putAway(ctx context.Context, q sleep) (checkpoint.Manifest, error
 		if err != nil {
 			return checkpoint.Manifest{}, errors.Join(err, d.Drop())
 		}
+		l.svc.at("memory.saved")
 		d.Manifest.PauseMS = milliseconds(warm.Pause())
 		d.Manifest.Environment.Version = warm.Image().Version
 	} else if err := cut(ctx); err != nil {

@@ -61,6 +61,7 @@ func (r *restore) boot(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	if err != nil {
 		return nil, event.ResumeReport{}, err
 	}
+	r.svc.at("sandbox.booted")
 	return sb, r.report(ctx, sb), nil
 }
 
@@ -80,6 +81,7 @@ func (r *restore) replace(ctx context.Context, old sandbox.Sandbox, spec sandbox
 	if err != nil {
 		return nil, event.ResumeReport{}, err
 	}
+	r.svc.at("sandbox.replaced")
 	if err := r.svc.cfg.Dirs.Trash(r.svc.cfg.Dirs.Sandbox(old.ID())); err != nil {
 		r.svc.cfg.Logger.Warn("cannot remove what is left of a sandbox", "sandbox", old.ID(), "error", err) // the next start does
 	}

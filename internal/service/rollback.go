@@ -45,6 +45,7 @@ func (l *live) rollbackLive(ctx context.Context, st session.State, r *restore, u
 	if err != nil {
 		return rolledBack{}, errors.Join(err, d.Drop())
 	}
+	l.svc.at("memory.saved")
 	d.Manifest.PauseMS, d.Manifest.Environment.Version = milliseconds(warm.Pause()), warm.Image().Version
 	as := id.NewLayer()
 	d.Manifest.Layers = append(append([]id.Layer{}, gen.Layers...), as)

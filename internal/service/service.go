@@ -174,11 +174,16 @@ func (s *Service) usable(ctx context.Context, name string) (sandbox.Driver, sand
 	return d, caps, nil
 }
 
+// at says that an operation has come to a named point. See workspace.Dirs.
+func (s *Service) at(point string) { s.cfg.Dirs.At(point) }
+
 // endSandbox destroys a sandbox and removes its state directory.
 func (s *Service) endSandbox(ctx context.Context, sb sandbox.Sandbox) error {
+	s.at("sandbox.destroy")
 	if err := sb.Destroy(ctx); err != nil {
 		return err
 	}
+	s.at("sandbox.destroyed")
 	return s.cfg.Dirs.Trash(s.cfg.Dirs.Sandbox(sb.ID()))
 }
 

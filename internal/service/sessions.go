@@ -189,10 +189,12 @@ func (s *Service) deleteSession(ctx context.Context, l *live) error {
 		ctx := context.WithoutCancel(ctx)
 		sb := l.current()
 		// The log first: whatever is left after a crash belongs to no session, and is swept.
+		s.at("session.delete")
 		d, err := s.cfg.Rows.DeleteSession(ctx, l.id)
 		if err != nil {
 			return err
 		}
+		s.at("session.deleted")
 		l.mu.Lock()
 		l.gone = errGone
 		close(l.bump)

@@ -20,7 +20,18 @@ import (
 //	sessions/SESS/artifacts/   what was too long for the model
 //	run/SBX/                   state of a running sandbox
 //	trash/                     what is being deleted
-type Dirs struct{ Root string }
+type Dirs struct {
+	Root string
+	// Step, if set, is called at each named point between two changes that a crash may tear apart. Tests die there; production leaves it nil.
+	Step func(point string)
+}
+
+// At says that the work has come to a named point.
+func (d Dirs) At(point string) {
+	if d.Step != nil {
+		d.Step(point)
+	}
+}
 
 // Make creates the directories that are always there.
 func (d Dirs) Make() error {
@@ -67,6 +78,7 @@ func (d Dirs) Trash(path string) error {
 		}
 		return err
 	}
+	d.At("trash.moved")
 	return removeAll(to)
 }
 

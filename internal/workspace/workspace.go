@@ -99,6 +99,7 @@ func (w *Workspace) Begin(ctx context.Context, layers []id.Layer, flat bool) (Ge
 	if err := WriteJSON(w.file(), w.state); err != nil {
 		return Generation{}, err
 	}
+	w.dirs.At("workspace.begin")
 	for _, name := range []string{"upper", "work"} {
 		if err := os.MkdirAll(filepath.Join(w.dir(g.Number), name), 0o755); err != nil {
 			return Generation{}, err
@@ -117,6 +118,7 @@ func (w *Workspace) Begin(ctx context.Context, layers []id.Layer, flat bool) (Ge
 func (w *Workspace) Switch(g Generation) error {
 	next := w.state
 	next.Current = &g
+	w.dirs.At("workspace.switch")
 	return w.save(next)
 }
 
@@ -124,6 +126,7 @@ func (w *Workspace) Switch(g Generation) error {
 func (w *Workspace) Close() error {
 	next := w.state
 	next.Current = nil
+	w.dirs.At("workspace.close")
 	return w.save(next)
 }
 
@@ -198,6 +201,7 @@ func (p Pending) Keep() ([]id.Layer, error) {
 	g := *next.Current
 	g.Deltas = append(slices.Clone(g.Deltas), p.Layer)
 	next.Current = &g
+	p.w.dirs.At("workspace.keep")
 	if err := p.w.save(next); err != nil {
 		return nil, err
 	}
@@ -220,6 +224,7 @@ func (w *Workspace) Seal(g Generation, as id.Layer) ([]id.Layer, error) {
 	if err := os.MkdirAll(w.dirs.Layer(as), 0o700); err != nil {
 		return nil, err
 	}
+	w.dirs.At("workspace.seal")
 	if err := os.Rename(upper, w.dirs.LayerFS(as)); err != nil {
 		if _, serr := os.Stat(w.dirs.LayerFS(as)); errors.Is(err, fs.ErrNotExist) && serr == nil {
 			return chain, nil
