@@ -71,6 +71,3 @@ func stops(e event.Event) bool {
 	}
 	return false
 }
-
-// stopped reports whether the step, rather than the whole Run, was stopped.
-func stopped(outer, step context.Context) bool { return outer.Err() == nil && step.Err() != nil }

@@ -60,7 +60,6 @@ type Service struct {
 	checkpoints *checkpoint.Store
 	owner       id.Lease
 	started     time.Time
-	version     string
 
 	run  context.Context // ends when the service stops; the parent of everything that outlives a request
 	stop context.CancelCauseFunc

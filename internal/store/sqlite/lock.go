@@ -29,7 +29,7 @@ func lockDir(path string) (*os.File, error) {
 		return nil, errdefs.New(errdefs.Conflict, store.CodeDataLocked, "the data directory is in use by the process with pid %s", strings.TrimSpace(string(pid))).
 			WithHint("use that daemon, stop it, or choose another directory with --data")
 	}
-	if err := f.Truncate(0); err == nil {
+	if err = f.Truncate(0); err == nil {
 		_, err = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
 	}
 	if err != nil && !errors.Is(err, unix.ENOSPC) { // a full disk must not keep anybody from reading

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
 	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
@@ -210,9 +209,4 @@ func (e *Engine) bootLog() string {
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
 	return line
-}
-
-// Files returns the names of a memory image's files, state first.
-func imageFiles() []string {
-	return []string{checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName, checkpointfiles.PagesFileName}
 }
