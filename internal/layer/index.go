@@ -2,7 +2,6 @@ package layer
 
 import (
 	"context"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -121,37 +120,6 @@ func setOpaque(dir string) error {
 		return fmt.Errorf("mark %s opaque: %w", dir, err)
 	}
 	return nil
-}
-
-// WriteFile stores the index atomically. Losing it costs time, not data: the next Delta then copies everything.
-func (x Index) WriteFile(name string) error {
-	f, err := os.CreateTemp(filepath.Dir(name), ".index-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	err = gob.NewEncoder(f).Encode(x)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), name)
-}
-
-// ReadIndex reads what WriteFile wrote. A missing or damaged file gives an empty index, against which everything is new.
-func ReadIndex(name string) Index {
-	var x Index
-	f, err := os.Open(name)
-	if err == nil {
-		err = gob.NewDecoder(f).Decode(&x)
-		f.Close()
-	}
-	if err != nil || x.Stamps == nil {
-		return Index{Stamps: map[string]Stamp{}}
-	}
-	return x
 }
 
 // parent returns the path of the directory that holds path, and false for a path at the top.
