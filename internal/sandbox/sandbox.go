@@ -111,6 +111,8 @@ type Sandbox interface {
 	Checkpoint(ctx context.Context, req CheckpointRequest) (Warm, error)
 	// Destroy kills everything inside and removes all traces. Destroying a dead sandbox is fine.
 	Destroy(ctx context.Context) error
+	// RestoreReport tells about the restore with which this sandbox began. Error: not_restored.
+	RestoreReport(ctx context.Context) (RestoreReport, error)
 	Execs() Execs
 	Files() Files
 }
@@ -133,6 +135,15 @@ type Status struct {
 	StartedAt time.Time
 	PIDs      []int    // on the host: the shim first
 	Missing   []string // what it runs without, such as "network: no TAP device"
+}
+
+// RestoreReport says what a restore kept and what it reset, as seen from inside.
+type RestoreReport struct {
+	Processes   []Process
+	Reseeded    []string  // what got new randomness
+	Unreseeded  []Process // their own random generators are copies of the original's
+	Connections []string  // ADDRESS:PORT of the other ends of connections to the outside, which are broken
+	Problems    []string  // what could not be done, for people
 }
 
 // CheckpointRequest asks for a consistent cut of memory and files.

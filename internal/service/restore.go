@@ -9,7 +9,6 @@ import (
 	"perdure.dev/perdure/internal/checkpoint"
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
-	"perdure.dev/perdure/internal/guest/link"
 	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/sandbox"
 )
@@ -88,11 +87,6 @@ func (r *restore) replace(ctx context.Context, old sandbox.Sandbox, spec sandbox
 	return sb, r.report(ctx, sb), nil
 }
 
-// reporter is a sandbox that was restored and asked about it.
-type reporter interface {
-	RestoreReport(ctx context.Context) (link.RestoreReport, error)
-}
-
 func (r *restore) report(ctx context.Context, sb sandbox.Sandbox) event.ResumeReport {
 	now := r.svc.cfg.Clock.Now()
 	out := event.ResumeReport{Layers: []string{"files", "transcript"}, Lost: r.devolved}
@@ -110,11 +104,7 @@ func (r *restore) report(ctx context.Context, sb sandbox.Sandbox) event.ResumeRe
 
 // inside adds what the guest found when it woke up.
 func (r *restore) inside(ctx context.Context, sb sandbox.Sandbox, out *event.ResumeReport) {
-	rep, ok := sb.(reporter)
-	if !ok {
-		return
-	}
-	in, err := rep.RestoreReport(ctx)
+	in, err := sb.RestoreReport(ctx)
 	if err != nil {
 		out.Reset = append(out.Reset, "no report from inside: "+err.Error())
 		return
@@ -124,7 +114,7 @@ func (r *restore) inside(ctx context.Context, sb sandbox.Sandbox, out *event.Res
 		out.Reset = append(out.Reset, "randomness: "+what)
 	}
 	for _, c := range in.Connections {
-		out.Reset = append(out.Reset, "connection to "+c.Remote)
+		out.Reset = append(out.Reset, "connection to "+c)
 	}
 	for _, p := range in.Unreseeded {
 		name := ""

@@ -211,9 +211,9 @@ func (c *Client) Unpause(ctx context.Context) error {
 	return err
 }
 
-// RestoreReport says what the restore kept and reset. Error: not_restored.
-func (c *Client) RestoreReport(ctx context.Context) (Report, error) {
-	return living[Report](ctx, c, pathReport, none{})
+// RestoreReport implements sandbox.Sandbox.
+func (c *Client) RestoreReport(ctx context.Context) (sandbox.RestoreReport, error) {
+	return living[sandbox.RestoreReport](ctx, c, pathReport, none{})
 }
 
 // Destroy implements sandbox.Sandbox.

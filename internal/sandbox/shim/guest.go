@@ -16,9 +16,6 @@ import (
 // GuestSocket is the guest's socket in LinkDir.
 const GuestSocket = "guest.sock"
 
-// Report says what a restore kept and what it reset.
-type Report = link.RestoreReport
-
 // guest is the shim's end of the link, with its spool.
 type guest struct {
 	*link.Link
@@ -55,10 +52,15 @@ func (g *guest) close(log *slog.Logger) {
 const entropyBytes = 64
 
 // restored makes a restored guest a being of its own.
-func (g *guest) restored(ctx context.Context, cfg Config) (Report, error) {
+func (g *guest) restored(ctx context.Context, cfg Config) (sandbox.RestoreReport, error) {
 	entropy := make([]byte, entropyBytes)
 	rand.Read(entropy) // never fails, by its documentation
-	return g.Restored(ctx, link.RestoreInfo{Hostname: cfg.Spec.Hostname, MachineID: cfg.MachineID, Entropy: entropy})
+	in, err := g.Restored(ctx, link.RestoreInfo{Hostname: cfg.Spec.Hostname, MachineID: cfg.MachineID, Entropy: entropy})
+	out := sandbox.RestoreReport{Processes: in.Processes, Reseeded: in.Reseeded, Unreseeded: in.Unreseeded, Problems: in.Problems}
+	for _, c := range in.Connections {
+		out.Connections = append(out.Connections, c.Remote)
+	}
+	return out, err
 }
 
 // spoolReader reads about commands without a shim.

@@ -40,7 +40,7 @@ type server struct {
 
 	mu     sync.Mutex // guards all below
 	record Record
-	report *Report
+	report *sandbox.RestoreReport
 }
 
 // update changes the record and writes it down. A record that cannot be written is logged: the sandbox is worth more.
@@ -201,11 +201,11 @@ func (s *server) setState(state sandbox.State) {
 	})
 }
 
-func (s *server) restoreReport(context.Context, none) (Report, error) {
+func (s *server) restoreReport(context.Context, none) (sandbox.RestoreReport, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.report == nil {
-		return Report{}, errdefs.New(errdefs.NotFound, "not_restored", "this sandbox was booted, not restored")
+		return sandbox.RestoreReport{}, errdefs.New(errdefs.NotFound, "not_restored", "this sandbox was booted, not restored")
 	}
 	return *s.report, nil
 }

@@ -81,6 +81,11 @@ func (s *Sandbox) Checkpoint(context.Context, sandbox.CheckpointRequest) (sandbo
 	return nil, errors.ErrUnsupported
 }
 
+// RestoreReport fails: it was never restored.
+func (s *Sandbox) RestoreReport(context.Context) (sandbox.RestoreReport, error) {
+	return sandbox.RestoreReport{}, errdefs.New(errdefs.NotFound, "not_restored", "this sandbox was booted, not restored")
+}
+
 // Destroy kills what runs and waits for it.
 func (s *Sandbox) Destroy(context.Context) error {
 	s.mu.Lock()
