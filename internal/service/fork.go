@@ -61,6 +61,8 @@ type child struct {
 // makeChild boots one fork. Nobody knows of it yet.
 func (l *live) makeChild(ctx context.Context, r *restore, c *child) error {
 	s, st := l.svc, l.state()
+	s.gc.RLock()
+	defer s.gc.RUnlock()
 	var err error
 	if c.workspace, err = workspace.Open(s.cfg.Dirs, c.id, st.Spec.Image); err != nil {
 		return err

@@ -155,6 +155,8 @@ func missing(ctx context.Context, sb sandbox.Sandbox, caps sandbox.Capabilities)
 
 // resumeFrom restores the workspace from a checkpoint of this session. The caller holds the ops token.
 func (l *live) resumeFrom(ctx context.Context, c id.Checkpoint) error {
+	l.svc.gc.RLock()
+	defer l.svc.gc.RUnlock()
 	row, err := l.svc.cfg.Rows.Checkpoint(ctx, c)
 	if err != nil {
 		return err

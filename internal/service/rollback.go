@@ -126,6 +126,8 @@ func (l *live) rollbackAsleep(ctx context.Context, st session.State, r *restore,
 	if err != nil {
 		return rolledBack{}, err
 	}
+	l.svc.gc.RLock()
+	defer l.svc.gc.RUnlock()
 	g, err := l.workspace.Begin(ctx, r.manifest.Layers, r.caps.FlatFiles)
 	if err != nil {
 		return rolledBack{}, err

@@ -87,11 +87,17 @@ func (w *Workspace) Current() (Generation, bool) {
 }
 
 // Begin makes a generation over the given layers, bottom first. It is not the current one until Switch. With flat, for drivers that
-// cannot stack layers, the layers' files are copied into the upper, which then stands alone.
+// cannot stack layers, the layers' files are copied into the upper, which then stands alone. A long list is shortened by merging.
 func (w *Workspace) Begin(ctx context.Context, layers []id.Layer, flat bool) (Generation, error) {
 	for _, l := range layers {
 		if _, err := os.Stat(w.dirs.LayerFS(l)); err != nil {
 			return Generation{}, errdefs.Wrap(err, errdefs.Corrupt, "layer_missing", "file layer %s is missing", l)
+		}
+	}
+	if !flat {
+		var err error
+		if layers, err = w.squash(ctx, layers); err != nil {
+			return Generation{}, fmt.Errorf("merge file layers: %w", err)
 		}
 	}
 	g := Generation{Number: w.state.Next, Layers: slices.Clone(layers)}
