@@ -1,0 +1,167 @@
+package checkpoint_test
+
+import (
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"perdure.dev/perdure/internal/checkpoint"
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/workspace"
+)
+
+// taken is a committed and sealed checkpoint with memory and one layer.
+type taken struct {
+	dirs  workspace.Dirs
+	store *checkpoint.Store
+	m     checkpoint.Manifest
+	hash  string
+}
+
+func take(t *testing.T) taken {
+	t.Helper()
+	x := taken{dirs: workspace.Dirs{Root: t.TempDir()}}
+	if err := x.dirs.Make(); err != nil {
+		t.Fatal(err)
+	}
+	x.store = checkpoint.NewStore(x.dirs)
+	l := id.NewLayer()
+	if err := os.MkdirAll(filepath.Join(x.dirs.LayerFS(l), "root"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(x.dirs.LayerFS(l), "root", "file"), []byte("content"))
+	d, err := x.store.Begin(checkpoint.Manifest{
+		ID: id.NewCheckpoint(), SessionID: "sess_x", Kind: event.KindUser, CreatedAt: time.Now().UTC(), Layers: []id.Layer{l},
+		Environment: checkpoint.Environment{Driver: "test", Version: "1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := x.store.Open(t.Context(), d.Manifest.ID, ""); errdefs.CodeOf(err) != "checkpoint_missing" {
+		t.Fatalf("before its manifest is written it opens with %v", err)
+	}
+	memory := make([]byte, 3<<20)
+	rand.Read(memory)
+	write(t, filepath.Join(d.MemoryDir(), "pages"), memory)
+	write(t, filepath.Join(d.MemoryDir(), "state"), []byte("state"))
+	d.Cut(event.Head{Seq: 7, Hash: "abc"})
+	if x.hash, err = d.Commit(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.store.Seal(t.Context(), d.Manifest); err != nil {
+		t.Fatal(err)
+	}
+	x.m = d.Manifest
+	return x
+}
+
+func write(t *testing.T, name string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCommittedCheckpointOpens(t *testing.T) {
+	x := take(t)
+	for _, s := range []*checkpoint.Store{x.store, checkpoint.NewStore(x.dirs)} { // this process, and the next
+		m, image, err := s.Open(t.Context(), x.m.ID, x.hash)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.CutSeq != 7 || m.CutHash != "abc" || image.Bytes != 3<<20+5 || image.Driver != "test" {
+			t.Fatalf("%+v %+v", m, image)
+		}
+		if n, err := s.Verify(t.Context(), x.m.ID, x.hash); err != nil || n != 3<<20+5+7 {
+			t.Fatalf("verified %d bytes, %v", n, err)
+		}
+	}
+}
+
+// TestS6_EveryFlippedByteIsNoticed changes one byte of each file of a checkpoint, at its beginning, middle and end.
+func TestS6_EveryFlippedByteIsNoticed(t *testing.T) {
+	for _, where := range []string{"manifest", "memory/pages", "memory/state", "layer"} {
+		for _, part := range []float64{0, 0.5, 0.999999} {
+			x := take(t)
+			name := filepath.Join(x.dirs.Checkpoint(x.m.ID), where)
+			switch where {
+			case "manifest":
+				name += ".json"
+			case "layer":
+				name = filepath.Join(x.dirs.LayerFS(x.m.Layers[0]), "root", "file")
+			}
+			b, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b[int(part*float64(len(b)))] ^= 1
+			write(t, name, b)
+			_, _, err = x.store.Open(t.Context(), x.m.ID, x.hash)
+			if got := errdefs.CodeOf(err); where != "layer" && got != "checkpoint_corrupt" {
+				t.Errorf("%s at %v: open says %v", where, part, err)
+			}
+			if _, err := x.store.Verify(t.Context(), x.m.ID, x.hash); errdefs.CodeOf(err) != "checkpoint_corrupt" {
+				t.Errorf("%s at %v: verify says %v", where, part, err)
+			}
+		}
+	}
+}
+
+func TestMissingAndForeignPartsAreNoticed(t *testing.T) {
+	for name, damage := range map[string]func(x taken) error{
+		"no pages":  func(x taken) error { return os.Remove(filepath.Join(x.dirs.Checkpoint(x.m.ID), "memory", "pages")) },
+		"no memory": func(x taken) error { return os.RemoveAll(filepath.Join(x.dirs.Checkpoint(x.m.ID), "memory")) },
+		"one more": func(x taken) error {
+			return os.WriteFile(filepath.Join(x.dirs.Checkpoint(x.m.ID), "memory", "zz"), nil, 0o600)
+		},
+		"no layer": func(x taken) error { return os.RemoveAll(x.dirs.Layer(x.m.Layers[0])) },
+		"pages short": func(x taken) error {
+			return os.Truncate(filepath.Join(x.dirs.Checkpoint(x.m.ID), "memory", "pages"), 100)
+		},
+	} {
+		x := take(t)
+		if err := damage(x); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := x.store.Open(t.Context(), x.m.ID, x.hash); errdefs.CodeOf(err) != "checkpoint_corrupt" {
+			t.Errorf("%s: open says %v", name, err)
+		}
+	}
+}
+
+func TestNewerFormatIsRefused(t *testing.T) {
+	x := take(t)
+	name := filepath.Join(x.dirs.Checkpoint(x.m.ID), "manifest.json")
+	write(t, name, []byte(`{"format": 99}`))
+	if _, _, err := x.store.Open(t.Context(), x.m.ID, ""); errdefs.CodeOf(err) != "checkpoint_newer" {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestAliasSharesMemory(t *testing.T) {
+	x := take(t)
+	m := x.m
+	m.ID, m.Kind = id.NewCheckpoint(), event.KindUndo
+	d, err := x.store.Begin(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, err := d.Alias(t.Context(), x.m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.store.Delete(x.m.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, image, err := x.store.Open(t.Context(), m.ID, hash); err != nil || image.Bytes != x.m.Memory.Bytes {
+		t.Fatalf("%+v, %v", image, err)
+	}
+	complete, broken, err := x.store.List()
+	if err != nil || len(complete) != 1 || len(broken) != 0 {
+		t.Fatalf("%v %v %v", complete, broken, err)
+	}
+}
