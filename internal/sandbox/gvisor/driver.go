@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"perdure.dev/perdure/internal/clock"
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/sandbox"
@@ -25,15 +26,16 @@ type Options struct {
 	Guest  string // path of perdure-guest; "": beside the running binary
 	Cache  string // directory for bases and guest binaries; made if missing
 	Log    *slog.Logger
+	Clock  clock.Clock // nil: the machine's
 }
 
 // Driver runs sandboxes on gVisor.
 type Driver struct {
-	opts Options
+	opts   Options
+	probes probes
 
 	mu     sync.Mutex // guards all below
 	ready  bool
-	probed probeResult
 	base   string
 	mounts string
 	guest  string
@@ -45,6 +47,9 @@ var _ sandbox.Driver = (*Driver)(nil)
 func New(opts Options) *Driver {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.System{}
 	}
 	return &Driver{opts: opts}
 }
@@ -123,14 +128,21 @@ func (d *Driver) config(ctx context.Context, spec sandbox.Spec) (shim.Config, er
 		return shim.Config{}, errdefs.New(errdefs.Invalid, "image_unknown", "there is no image %q", image).
 			WithHint("use host, or dir:PATH")
 	}
-	if err := d.prepare(ctx); err != nil {
+	res, err := d.probed(ctx)
+	if err != nil {
+		return shim.Config{}, err
+	}
+	if res.Reason != "" {
+		return shim.Config{}, unavailable(res.Reason)
+	}
+	if err := d.prepare(); err != nil {
 		return shim.Config{}, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	cfg := shim.Config{
-		Driver: Name, Version: d.probed.Version, Spec: spec, Guest: d.guest, Base: d.base,
-		MachineID: machineID(spec.Session), Missing: d.missing(spec),
+		Driver: Name, Version: res.Version, Spec: spec, Guest: d.guest, Base: d.base,
+		MachineID: machineID(spec.Session), Missing: missing(spec, res),
 	}
 	if image != "host" {
 		cfg.Base = d.mounts
@@ -139,27 +151,20 @@ func (d *Driver) config(ctx context.Context, spec sandbox.Spec) (shim.Config, er
 }
 
 // missing lists what this sandbox asked for and does not get.
-func (d *Driver) missing(spec sandbox.Spec) []string {
+func missing(spec sandbox.Spec, res probeResult) []string {
 	var list []string
-	if spec.Limits.MemoryBytes > 0 && d.probed.Cgroups != "" {
-		list = append(list, "memory limit: "+d.probed.Cgroups)
+	if spec.Limits.MemoryBytes > 0 && res.Cgroups != "" {
+		list = append(list, "memory limit: "+res.Cgroups)
 	}
 	return list
 }
 
-// prepare probes the machine and fills the cache, once.
-func (d *Driver) prepare(ctx context.Context) error {
+// prepare fills the cache, once.
+func (d *Driver) prepare() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ready {
 		return nil
-	}
-	res, err := d.probe(ctx)
-	if err != nil {
-		return err
-	}
-	if res.Reason != "" {
-		return unavailable(res.Reason)
 	}
 	binary, err := beside(d.opts.Guest, "perdure-guest")
 	if err != nil {
@@ -173,7 +178,7 @@ func (d *Driver) prepare(ctx context.Context) error {
 	if err != nil {
 		return errdefs.Wrap(err, errdefs.Unavailable, "base_failed", "prepare the base of all sandboxes in %s", d.opts.Cache)
 	}
-	d.probed, d.ready = res, true
+	d.ready = true
 	return nil
 }
 

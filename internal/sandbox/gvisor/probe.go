@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/sandbox"
@@ -23,7 +25,7 @@ type probeResult struct {
 
 // Capabilities implements sandbox.Driver.
 func (d *Driver) Capabilities(ctx context.Context) sandbox.Capabilities {
-	res, err := d.probe(ctx)
+	res, err := d.probed(ctx)
 	if err != nil {
 		res.Reason = err.Error()
 	} else if _, err := beside(d.opts.Guest, "perdure-guest"); err != nil {
@@ -41,6 +43,50 @@ func (d *Driver) Capabilities(ctx context.Context) sandbox.Capabilities {
 		c.Missing = append(c.Missing, "to run without isolation: --driver process")
 	}
 	return c
+}
+
+// complete reports whether nothing is missing.
+func (r probeResult) complete() bool { return r.Reason == "" && r.TAP == "" && r.Cgroups == "" }
+
+// incompleteFor is how long an answer holds that says that something is missing: somebody may be about to mend it.
+const incompleteFor = 2 * time.Second
+
+// probes keeps the last answer of the engine. Asking takes a process of its own, some 50 ms, and whatever users wait for needs to know.
+type probes struct {
+	mu     sync.Mutex // guards all below; held while asking, so that those who come at the same time share an answer
+	result probeResult
+	binary os.FileInfo // of the engine that gave it; nil: none has
+	at     time.Time
+}
+
+// probed returns what the engine says, which is asked again when its binary is another or when something was missing a while ago.
+func (d *Driver) probed(ctx context.Context) (probeResult, error) {
+	engine, err := beside(d.opts.Engine, "perdure-engine")
+	if err != nil {
+		return probeResult{}, err
+	}
+	binary, err := os.Stat(engine)
+	if err != nil {
+		return probeResult{}, errdefs.Wrap(err, errdefs.Unavailable, "engine_missing", "look at %s", engine)
+	}
+	p := &d.probes
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := d.opts.Clock.Now()
+	if p.binary != nil && sameBinary(p.binary, binary) && (p.result.complete() || now.Sub(p.at) < incompleteFor) {
+		return p.result, nil
+	}
+	p.binary = nil
+	res, err := d.probe(ctx)
+	if err == nil {
+		p.result, p.binary, p.at = res, binary, now
+	}
+	return res, err
+}
+
+// sameBinary reports whether nobody has put another file in the place of a.
+func sameBinary(a, b os.FileInfo) bool {
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 // probe asks the engine. Errors: engine_missing, driver_unavailable.
