@@ -63,9 +63,11 @@ func (s *server) snapshot() Record {
 func (s *server) start(ctx context.Context) error {
 	s.life.Lock()
 	defer s.life.Unlock()
+	began := s.clock.Now()
 	if err := s.engine.Start(ctx); err != nil {
 		return err
 	}
+	made := s.clock.Now()
 	running := s.engine.Running()
 	running.Missing = append(append([]string(nil), s.cfg.Missing...), running.Missing...)
 	s.update(func(r *Record) { r.Running = running })
@@ -78,6 +80,7 @@ func (s *server) start(ctx context.Context) error {
 	if err := s.awaitGuest(ctx); err != nil {
 		return err
 	}
+	connected := s.clock.Now()
 	if s.cfg.Image != nil {
 		report, err := s.guest.restored(ctx, s.cfg)
 		if err != nil {
@@ -88,6 +91,7 @@ func (s *server) start(ctx context.Context) error {
 		s.mu.Unlock()
 	}
 	s.update(func(r *Record) { r.State, r.StartedAt = sandbox.Running, s.clock.Now() })
+	s.log.Info("the guest answers", "engine", made.Sub(began), "guest", connected.Sub(made), "report", s.clock.Now().Sub(connected))
 	return nil
 }
 

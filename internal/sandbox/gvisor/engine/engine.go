@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/state/statefile"
@@ -53,12 +54,20 @@ func New(cfg shim.Config, stateDir string, log *slog.Logger) (shim.Engine, error
 // Start implements shim.Engine.
 func (e *Engine) Start(ctx context.Context) error {
 	var err error
+	steps := []any{}
+	began := time.Now()
+	step := func(name string) { // of the log's line on where the time went
+		steps = append(steps, name, time.Since(began).Round(100*time.Microsecond))
+		began = time.Now()
+	}
 	if e.root, err = mountRoot(e.cfg, e.dir); err != nil {
 		return err
 	}
+	step("root")
 	if err := e.openNetwork(ctx); err != nil {
 		return err
 	}
+	step("network")
 	spec := e.spec()
 	bundle := filepath.Join(e.dir, "bundle")
 	if err := writeBundle(bundle, spec); err != nil {
@@ -74,6 +83,7 @@ func (e *Engine) Start(ctx context.Context) error {
 		return errdefs.Wrap(err, errdefs.Internal, "engine_failed", "make the sandbox (%s)", e.bootLog())
 	}
 	e.container = c
+	step("create")
 	if err := e.note(); err != nil {
 		return err
 	}
@@ -90,6 +100,8 @@ func (e *Engine) Start(ctx context.Context) error {
 		}
 		return errdefs.Wrap(err, errdefs.Internal, code, "start the sandbox (%s)", e.bootLog())
 	}
+	step("boot")
+	e.log.Info("sandbox made", steps...)
 	return nil
 }
 
