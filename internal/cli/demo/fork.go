@@ -27,6 +27,11 @@ func ways() []string {
 
 // checkpointAndFork takes the checkpoint and has three forks try three ways from it.
 func (s *story) checkpointAndFork(ctx context.Context) error {
+	if !s.memory {
+		s.chapter("6. Forks of the files")
+		s.skip("forks with RAM, each with its own interpreter and web server: the driver keeps no RAM")
+		return s.filesOnly(ctx)
+	}
 	s.chapter("6. Three forks from one checkpoint try three ways")
 	var ck api.Checkpoint
 	if err := s.timed("checkpoint \""+label+"\"", func() (n int64, err error) {
@@ -36,10 +41,6 @@ func (s *story) checkpointAndFork(ctx context.Context) error {
 		return err
 	}
 	s.say("%s: log position %d, RAM %t, the workspace stood still for %.0f ms", ck.ID, ck.Seq, ck.Memory, ck.PauseMS)
-	if !s.memory {
-		s.skip("forks with RAM: the driver keeps none, so a fork's interpreter is empty and has no rows to try the ways on")
-		return nil
-	}
 	var forks []string
 	if err := s.timed(fmt.Sprintf("%d forks", len(ways())), func() (int64, error) {
 		list, err := s.c.ForkSession(ctx, name, api.ForkSession{Checkpoint: ck.ID, Count: len(ways()), Name: "way"})
