@@ -11,10 +11,10 @@ import (
 )
 
 // step makes the daemon die where a test wants it to. The file that PERDURE_CHAOS names is read at every point, and absent while
-// nothing is wanted. It holds one line:
+// nothing is wanted. Its first line is an order, and whatever follows only makes it a new one:
 //
 //	record FILE          append the name of each point to FILE
-//	die COUNT POINT      kill this process with SIGKILL when it comes to POINT for the COUNTth time since the line was written
+//	die COUNT POINT      kill this process with SIGKILL when it comes to POINT for the COUNTth time since the order was given
 func step(getenv func(string) string) func(point string) {
 	control := getenv("PERDURE_CHAOS")
 	if control == "" {
@@ -34,7 +34,7 @@ func step(getenv func(string) string) func(point string) {
 			order, seen = string(b), map[string]int{}
 		}
 		seen[point]++
-		line := strings.TrimSpace(order)
+		line, _, _ := strings.Cut(order, "\n")
 		if file, ok := strings.CutPrefix(line, "record "); ok {
 			record(file, point)
 			return

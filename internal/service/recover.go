@@ -98,7 +98,7 @@ func (l *live) readopt(ctx context.Context, owned map[id.Sandbox]bool) error {
 		_, err := l.append(ctx, event.Draft{Type: event.WorkspaceLost, Data: event.WorkspaceLostData{
 			SandboxID: st.Workspace.SandboxID, Cause: "it was gone when the daemon started: the machine went down, or somebody removed it",
 		}})
-		return err
+		return errors.Join(err, l.clear(ctx, st.Workspace.SandboxID, nil))
 	}
 	if status.State == sandbox.Dead {
 		return l.lose(ctx, sb, status.Cause)
@@ -136,6 +136,17 @@ func (l *live) find(ctx context.Context, sid id.Sandbox) (sandbox.Sandbox, sandb
 	return sb, status, err
 }
 
+// clear ends a sandbox, if it is still there, and removes its state directory, which may have outlived it.
+func (l *live) clear(ctx context.Context, sid id.Sandbox, sb sandbox.Sandbox) error {
+	if sb != nil {
+		return l.svc.endSandbox(ctx, sb)
+	}
+	if sid == "" {
+		return nil
+	}
+	return l.svc.cfg.Dirs.Trash(l.svc.cfg.Dirs.Sandbox(sid))
+}
+
 // recoverJournal finishes an operation that the death of the daemon cut, or takes it back.
 func (l *live) recoverJournal(ctx context.Context, j journal, owned map[id.Sandbox]bool) error {
 	told := false // the events that end the operation are in the log already
@@ -153,10 +164,8 @@ func (l *live) recoverJournal(ctx context.Context, j journal, owned map[id.Sandb
 	if alive { // nothing irreversible has happened
 		return l.takeBack(ctx, j)
 	}
-	if old != nil {
-		if err := l.svc.endSandbox(ctx, old); err != nil {
-			return err
-		}
+	if err := l.clear(ctx, j.Sandbox, old); err != nil {
+		return err
 	}
 	if j.Op != opRollback {
 		return l.finishSleep(ctx, j)
@@ -172,10 +181,8 @@ func (l *live) recoverJournal(ctx context.Context, j journal, owned map[id.Sandb
 		})
 	}
 	// Both are gone. What was there before the rollback is safe in the undo checkpoint: sleep on that.
-	if next != nil {
-		if err := l.svc.endSandbox(ctx, next); err != nil {
-			return err
-		}
+	if err := l.clear(ctx, j.NewSandbox, next); err != nil {
+		return err
 	}
 	return errors.Join(l.finishSleep(ctx, j), l.workspace.Discard(j.NewGeneration))
 }
@@ -186,8 +193,8 @@ func (l *live) takeBack(ctx context.Context, j journal) error {
 	if j.Op == opRollback {
 		if next, _, err := l.find(ctx, j.NewSandbox); err != nil {
 			errs = append(errs, err)
-		} else if next != nil {
-			errs = append(errs, l.svc.endSandbox(ctx, next))
+		} else {
+			errs = append(errs, l.clear(ctx, j.NewSandbox, next))
 		}
 		if j.NewGeneration.Number != j.Generation.Number {
 			errs = append(errs, l.workspace.Discard(j.NewGeneration))
