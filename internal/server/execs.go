@@ -116,10 +116,15 @@ func (s *Server) startExec(ctx context.Context, ref string, req api.StartExec) (
 	if max == 0 {
 		max = defaultInline
 	}
-	if exec.Stdout, err = s.inline(ctx, ref, id.Exec(req.ID), "stdout", max); err != nil {
-		return exec, err
+	// A stream that nothing was written to is not asked for: each question takes a round trip to the sandbox's shim.
+	if exec.StdoutSize > 0 {
+		if exec.Stdout, err = s.inline(ctx, ref, id.Exec(req.ID), "stdout", max); err != nil {
+			return exec, err
+		}
 	}
-	exec.Stderr, err = s.inline(ctx, ref, id.Exec(req.ID), "stderr", max)
+	if exec.StderrSize > 0 {
+		exec.Stderr, err = s.inline(ctx, ref, id.Exec(req.ID), "stderr", max)
+	}
 	return exec, err
 }
 
