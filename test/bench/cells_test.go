@@ -35,7 +35,7 @@ const background = "stock -background"
 // cells measures what depends on how much a session holds.
 func (x *bench) cells(b *testing.B) {
 	list := []cell{
-		{16, 1000, 7, []int{4, 16}}, {16, 20000, 5, []int{4}}, {256, 1000, 3, []int{4}}, {256, 20000, 2, nil}, {1024, 1000, 2, nil},
+		{16, 1000, 5, []int{4, 16}}, {16, 20000, 3, nil}, {256, 1000, 3, []int{4}}, {1024, 1000, 2, nil},
 	}
 	if x.quick {
 		list = []cell{{16, 1000, 2, []int{4}}}
@@ -79,7 +79,7 @@ func (x *bench) cell(b *testing.B, c cell, dir string) {
 		k = x.theirs(b, k, g)
 	}
 	for _, n := range c.forks {
-		for range min(3, c.repeat) {
+		for range 1 + 4/n {
 			name := fmt.Sprintf("fork ×%d → each answered", n)
 			var made []api.Session
 			x.time(g, name, perdure, func() { made = d.fork(b, s.ID, point, n) })
@@ -178,7 +178,7 @@ func (x *bench) theirs(b *testing.B, k *container, g string) *container {
 	return now
 }
 
-// theirForks makes forks one after the other, the way a script does, two at a time as there are cores.
+// theirForks makes forks one after the other, the way a script does.
 func (x *bench) theirForks(b *testing.B, k *container, g, name string, n int) *container {
 	b.Helper()
 	image := k.checkpoint(true)
