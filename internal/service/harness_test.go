@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,7 +17,6 @@ import (
 	"perdure.dev/perdure/internal/actor"
 	"perdure.dev/perdure/internal/agent"
 	"perdure.dev/perdure/internal/clock"
-	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/model"
@@ -208,13 +209,6 @@ func (w *world) state(ref, want string) api.Session {
 	return s
 }
 
-func (w *world) code(err error, want string) {
-	w.t.Helper()
-	if errdefs.CodeOf(err) != want {
-		w.t.Fatalf("got %v (%s), want code %s", err, errdefs.CodeOf(err), want)
-	}
-}
-
 // noLeaks checks that no process works in the data directory any more.
 func (w *world) noLeaks() {
 	w.t.Helper()
@@ -236,5 +230,28 @@ func (w *world) noLeaks() {
 		for _, e := range entries {
 			w.t.Errorf("%s/%s is still there", name, e.Name())
 		}
+	}
+}
+
+// killSandbox kills the processes of a sandbox, but not its shim.
+func (w *world) killSandbox(sid string) {
+	w.t.Helper()
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	killed := 0
+	for _, p := range procs {
+		args, err := os.ReadFile(filepath.Join("/proc", p.Name(), "cmdline"))
+		if err != nil || !strings.Contains(string(args), sid) || !strings.HasPrefix(string(args), "runsc") {
+			continue
+		}
+		pid, err := strconv.Atoi(p.Name())
+		if err == nil && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			killed++
+		}
+	}
+	if killed == 0 {
+		w.t.Fatal("there was nothing to kill")
 	}
 }

@@ -173,6 +173,7 @@ func (l *live) setSandbox(sb sandbox.Sandbox) {
 	l.mu.Unlock()
 	if sb != nil {
 		l.watch(sb)
+		l.watchDisk(sb)
 	}
 }
 

@@ -1,0 +1,131 @@
+package service
+
+import (
+	"context"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/sandbox"
+)
+
+// The disk is measured again after quotaEvery, or after quotaShare times as long as measuring took, whichever is longer.
+const (
+	quotaEvery = time.Second
+	quotaShare = 20
+)
+
+const limitDisk = "disk_bytes" // its JSON name in event.Limits
+
+// watchDisk bounds the files of a workspace while sb runs it. A file system that could be bounded from below is not to be had
+// everywhere, so the limit is kept by looking: a program that writes beyond it is killed, and what it wrote stays for the session to
+// tidy up. Between two looks it can be exceeded.
+func (l *live) watchDisk(sb sandbox.Sandbox) {
+	limit := l.state().Spec.Limits.DiskBytes
+	if limit <= 0 {
+		return
+	}
+	l.svc.goroutine(func(ctx context.Context) {
+		q := quota{live: l, sandbox: sb, limit: limit}
+		for l.current() == sb {
+			began := l.svc.cfg.Clock.Now()
+			if err := q.look(ctx); err != nil && ctx.Err() == nil {
+				l.svc.cfg.Logger.Warn("cannot measure the files of a workspace", "session", l.id, "error", err)
+			}
+			took := l.svc.cfg.Clock.Now().Sub(began)
+			if l.svc.cfg.Clock.Sleep(ctx, max(quotaEvery, quotaShare*took)) != nil {
+				return
+			}
+		}
+	})
+}
+
+// quota follows one sandbox's files.
+type quota struct {
+	live    *live
+	sandbox sandbox.Sandbox
+	limit   int64
+
+	warned bool
+	over   int64 // how much there was when programs were last killed for it; 0: it is below the limit
+}
+
+func (q *quota) look(ctx context.Context) error {
+	dirs, err := q.live.files(ctx)
+	if err != nil {
+		return err
+	}
+	var used int64
+	for _, dir := range dirs {
+		n, err := diskUsage(ctx, dir)
+		if err != nil {
+			return err
+		}
+		used += n
+	}
+	switch {
+	case used > q.limit && used > q.over:
+		first := q.over == 0
+		q.over = used
+		return q.enforce(ctx, used, first)
+	case used <= q.limit:
+		q.over = 0
+	}
+	if used*10 >= q.limit*8 && !q.warned {
+		q.warned = true
+		return q.tell(ctx, event.LimitWarned, used)
+	}
+	return nil
+}
+
+// enforce kills what runs. Whoever comes next may run, so that files can be deleted, until the files grow again.
+func (q *quota) enforce(ctx context.Context, used int64, first bool) error {
+	all, err := q.sandbox.Execs().List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, x := range all {
+		if x.State == sandbox.ExecRunning {
+			if err := q.sandbox.Execs().Signal(ctx, x.ID, int(syscall.SIGKILL)); err != nil {
+				q.live.svc.cfg.Logger.Warn("cannot kill a command", "session", q.live.id, "exec", x.ID, "error", err)
+			}
+		}
+	}
+	if !first {
+		return nil
+	}
+	return q.tell(ctx, event.LimitReached, used)
+}
+
+func (q *quota) tell(ctx context.Context, what event.Type, used int64) error {
+	_, err := q.live.append(ctx, event.Draft{Type: what, ActorID: systemActor, Data: event.LimitData{Limit: limitDisk, Used: used, Max: q.limit}})
+	return err
+}
+
+// diskUsage returns the bytes that the files below dir take on disk. What vanishes meanwhile counts nothing.
+func diskUsage(ctx context.Context, dir string) (int64, error) {
+	var total int64
+	seen := map[uint64]bool{} // inodes with several names
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		var st unix.Stat_t
+		if err != nil || unix.Lstat(path, &st) != nil {
+			return nil
+		}
+		if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			if seen[st.Ino] {
+				return nil
+			}
+			seen[st.Ino] = true
+		}
+		total += st.Blocks * 512
+		return nil
+	})
+	return total, err
+}
