@@ -75,6 +75,7 @@ func (o *options) run(ctx context.Context) error {
 
 // leave tells how to look at what was kept, and how to end it.
 func (s *story) leave() {
+	s.fig.Kept = s.daemon.dir
 	s.chapter("Kept")
 	s.say("look around:  perdure --data %s ls", s.daemon.dir)
 	s.say("end it:       perdure --data %s rm SESSION for each; kill %d; rm -r %s", s.daemon.dir, s.daemon.pid(), s.root)
