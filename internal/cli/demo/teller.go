@@ -21,8 +21,8 @@ type Figures struct {
 	Rows      int      `json:"rows"`
 	Steps     []Step   `json:"steps"`
 	Ways      []Way    `json:"ways"`
-	Claims    []string `json:"claims"`  // all were checked
-	Skipped   []string `json:"skipped"` // what could not be shown here
+	Claims    []string `json:"claims"`         // all were checked
+	Skipped   []string `json:"skipped"`        // what could not be shown here
 	Kept      string   `json:"kept,omitempty"` // the data directory, with --keep
 	TotalMS   float64  `json:"total_ms"`
 }
