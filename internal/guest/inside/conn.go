@@ -42,10 +42,9 @@ func (l *link) close() {
 func (g *Guest) dial(ctx context.Context) {
 	backoff := backoffMin
 	for ctx.Err() == nil {
-		began := time.Now()
-		err := g.connect(ctx)
+		welcomed, err := g.connect(ctx)
 		g.log.Debug("no connection to the host", "err", err)
-		if time.Since(began) > time.Second {
+		if welcomed { // only hosts that are not there are left alone for longer
 			backoff = backoffMin
 		}
 		timer := time.NewTimer(backoff)
@@ -74,12 +73,12 @@ func (g *Guest) dropLink() {
 	}
 }
 
-// connect dials, says hello and serves the connection until it ends.
-func (g *Guest) connect(ctx context.Context) error {
+// connect dials, says hello and serves the connection until it ends. It reports whether the host said welcome.
+func (g *Guest) connect(ctx context.Context) (welcomed bool, err error) {
 	d := net.Dialer{Timeout: welcomeTime}
 	nc, err := d.DialContext(ctx, "unix", g.cfg.Socket)
 	if err != nil {
-		return err
+		return false, err
 	}
 	l := &link{nc: nc, in: bufio.NewReaderSize(nc, 256<<10), quit: make(chan struct{})}
 	defer l.close()
@@ -88,7 +87,7 @@ func (g *Guest) connect(ctx context.Context) error {
 	g.link = l // so that SIGUSR1 reaches a connection that hangs in the greeting
 	g.mu.Unlock()
 	if err := g.greet(l); err != nil {
-		return err
+		return false, err
 	}
 	writing := make(chan struct{})
 	go func() {
@@ -101,7 +100,7 @@ func (g *Guest) connect(ctx context.Context) error {
 	l.close()
 	g.out.detach(l)
 	<-writing
-	return err
+	return true, err
 }
 
 func (g *Guest) greet(l *link) error {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,6 +52,13 @@ type rig struct {
 
 func newRig(t testing.TB, env ...string) *rig {
 	t.Helper()
+	r := newRigWithoutGuest(t, env...)
+	r.startGuest(r.socket)
+	return r
+}
+
+func newRigWithoutGuest(t testing.TB, env ...string) *rig {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "prdr") // short, for the socket
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +66,6 @@ func newRig(t testing.TB, env ...string) *rig {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	r := &rig{t: t, dir: dir, socket: filepath.Join(dir, "s")}
 	r.openLink(spool.Options{}, env...)
-	r.startGuest(r.socket)
 	return r
 }
 
@@ -85,6 +92,7 @@ func (r *rig) startGuest(socket string) {
 	home := filepath.Join(r.dir, "home")
 	r.guest = exec.Command(guestBinary, "--socket", socket, "--run-dir", filepath.Join(r.dir, "run"), "--home", home, "--subreaper")
 	r.guest.Stderr = os.Stderr
+	r.guest.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that panics leaves no guest
 	if err := r.guest.Start(); err != nil {
 		r.t.Fatal(err)
 	}

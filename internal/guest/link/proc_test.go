@@ -8,7 +8,10 @@ import (
 	"syscall"
 )
 
-const stopSignal = syscall.SIGSTOP
+const (
+	stopSignal   = syscall.SIGSTOP
+	redialSignal = syscall.SIGUSR1
+)
 
 func kill(pid int) { syscall.Kill(pid, syscall.SIGKILL) }
 
