@@ -332,4 +332,23 @@ func TestH1_DaemonKilledAtEveryStep(t *testing.T) {
 	walk(w, met, "rm", removing())
 	walk(w, met, "create", creating())
 	walk(w, met, "exec", running())
+	walk(w, met, "resume lost", resumingLost())
+}
+
+// resumingLost wakes a session whose sandbox was killed.
+func resumingLost() op {
+	n := 0
+	return op{
+		ref: one,
+		prepare: func(w *world) {
+			n = w.awake(one)
+			w.shoot(w.session(one).Workspace.SandboxID, shim)
+			must[api.Session](w, "wait")(w.c.WaitSession(w.ctx(), one, []string{api.WorkspaceLost}, patience))
+		},
+		run: func(ctx context.Context, _ *world, c *client.Client) error { return resuming(ctx, c) },
+		check: func(w *world, told bool) {
+			w.in(one, api.WorkspaceLost, api.WorkspaceRunning, told)
+			w.deskOnly(one, n)
+		},
+	}
 }
