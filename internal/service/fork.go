@@ -29,21 +29,22 @@ func (l *live) fork(ctx context.Context, r *restore, count int, name string) ([]
 		children[i] = child{id: id.NewSession(), name: names[i]}
 		g.Go(func() error { return l.makeChild(gctx, r, &children[i]) })
 	}
-	err = g.Wait()
-	if err == nil {
-		err = l.announce(ctx, r, children)
-	}
-	if err != nil {
-		ctx := context.WithoutCancel(ctx)
-		errs := []error{err}
-		for _, c := range children {
-			errs = append(errs, l.dropChild(ctx, c))
-		}
-		return nil, errors.Join(errs...)
+	if err := g.Wait(); err != nil {
+		return nil, errors.Join(err, l.dropChildren(ctx, children))
 	}
 	ids := make([]id.Session, count)
 	for i, c := range children {
 		ids[i] = c.id
+	}
+	j, err := l.writeForkJournal(ids)
+	if err != nil {
+		return nil, errors.Join(err, l.dropChildren(ctx, children))
+	}
+	if err := l.announce(ctx, r, children, ids); err != nil {
+		return nil, errors.Join(err, l.dropChildren(ctx, children), j.drop())
+	}
+	if err := j.drop(); err != nil { // the next start does
+		l.svc.cfg.Logger.Warn("cannot remove the journal of a fork", "session", l.id, "error", err)
 	}
 	return ids, nil
 }
@@ -99,12 +100,10 @@ func (l *live) makeChild(ctx context.Context, r *restore, c *child) error {
 	return nil
 }
 
-// announce begins the logs of the forks, and tells the parent's.
-func (l *live) announce(ctx context.Context, r *restore, children []child) error {
-	ids := make([]id.Session, len(children))
+// announce begins the logs of the forks, and tells the parent's. It fails only while nobody has been told.
+func (l *live) announce(ctx context.Context, r *restore, children []child, ids []id.Session) error {
 	for i := range children {
 		c := &children[i]
-		ids[i] = c.id
 		if err := l.svc.begin(ctx, c.id, c.drafts...); err != nil {
 			return err
 		}
@@ -117,12 +116,22 @@ func (l *live) announce(ctx context.Context, r *restore, children []child) error
 	for _, c := range children {
 		cl, err := l.svc.liveByID(ctx, c.id)
 		if err != nil {
-			return err
+			l.svc.cfg.Logger.Warn("cannot take up a fork", "session", c.id, "error", err) // the log has it: the next start does
+			continue
 		}
 		cl.setSandbox(c.sandbox)
 		cl.kick() // closes what was open at the cut
 	}
 	return nil
+}
+
+func (l *live) dropChildren(ctx context.Context, children []child) error {
+	ctx = context.WithoutCancel(ctx)
+	var errs []error
+	for _, c := range children {
+		errs = append(errs, l.dropChild(ctx, c))
+	}
+	return errors.Join(errs...)
 }
 
 // dropChild removes a fork that did not come to be.

@@ -21,6 +21,9 @@ func (s *Service) Recover(ctx context.Context) error {
 	if err := s.cfg.Dirs.EmptyTrash(); err != nil {
 		return err
 	}
+	if err := s.takeBackForks(ctx); err != nil {
+		return err
+	}
 	known := map[id.Session]bool{}
 	owned := map[id.Sandbox]bool{}
 	f := store.Filter{}
