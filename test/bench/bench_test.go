@@ -36,13 +36,13 @@ func BenchmarkFigures(b *testing.B) {
 			part.run(x, b)
 			b.ReportMetric(0, "ns/op") // the report has the figures
 		})
+		x.goals()
+		x.finish()
+		if !x.quick && !b.Failed() { // after each part: a run takes minutes and may be ended early
+			x.write(b, "results")
+		}
 	}
-	x.goals()
-	x.finish()
 	fmt.Println(x.markdown()) // a benchmark that has parts logs nothing
-	if !x.quick && !b.Failed() {
-		x.write(b, "results")
-	}
 	b.ReportMetric(0, "ns/op")
 }
 
@@ -87,6 +87,7 @@ func (x *bench) times(full, quick int) int {
 
 // goals compares what was measured with what was wished for.
 func (x *bench) goals() {
+	x.Goals = nil
 	small := cell{ramMB: 16, files: 1000}.String()
 	ratio := func(group, name, variant string) float64 {
 		if other := x.median(group, name, variant); other > 0 {

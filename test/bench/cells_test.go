@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
+	"time"
 
 	"perdure.dev/perdure/api"
 )
@@ -117,7 +119,29 @@ func (x *bench) ours(b *testing.B, d *daemon, g, s string) string {
 		must(b, err)
 		d.answer(b, s)
 	})
+	x.phases(b, d, g, s)
 	return ck.ID
+}
+
+// phases adds where the last start of a session's sandbox spent its time, as its shim has logged it.
+func (x *bench) phases(b *testing.B, d *daemon, g, s string) {
+	b.Helper()
+	now, err := d.Session(b.Context(), s)
+	must(b, err)
+	log, err := os.ReadFile(filepath.Join(d.dir, "run", now.Workspace.SandboxID, "shim.log"))
+	must(b, err)
+	for _, p := range []struct{ field, name string }{
+		{"create", "of a resume: making the sandbox's processes"}, {"boot", "of a resume: loading the kernel's state"},
+		{"guest", "of a resume: the guest dials again"}, {"report", "of a resume: reseeding and the report"},
+	} {
+		found := regexp.MustCompile(`\b` + p.field + `=([0-9.]+[a-zµ]+)`).FindSubmatch(log)
+		if found == nil {
+			b.Fatalf("the shim's log does not tell %q:\n%s", p.field, log)
+		}
+		took, err := time.ParseDuration(string(found[1]))
+		must(b, err)
+		x.add(g, p.name, perdure, "ms", milliseconds(took))
+	}
 }
 
 // theirs measures the same round of the stock command line, and returns the container that goes on.

@@ -111,7 +111,9 @@ func (r *Report) goal(text string, got, want float64, atLeast bool) {
 
 const keptSamples = 40 // of one figure in the JSON file
 
+// finish sums up what has been measured so far.
 func (r *Report) finish() {
+	r.Figures = nil
 	r.Seconds = round(time.Since(r.Began).Seconds())
 	for _, k := range r.order {
 		s := r.samples[k]
