@@ -3,9 +3,11 @@ package chaos
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -179,4 +181,41 @@ func (w *world) shootDuring(s shot, p part, after time.Duration) {
 		w.t.Errorf("S4: %s in mind after %s, want %d", f.Mind, now.State, n)
 	}
 	w.answered(one)
+}
+
+// TestL1_DaemonKilledWhileASandboxBoots leaves a sandbox in the making that nobody waits for: the next daemon must neither wait for it nor
+// leave it. In a rollback the old sandbox stands still meanwhile, and must go on.
+func TestL1_DaemonKilledWhileASandboxBoots(t *testing.T) {
+	w := newWorld(t)
+	w.create(one)
+	for i, after := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond} {
+		for name, o := range map[string]op{"create": creating(), "rollback": rollingBack(false, false), "resume": transition(
+			api.WorkspaceSuspended, api.WorkspaceRunning, suspend, resuming)} {
+			t.Run(fmt.Sprintf("%s%d", name, i), func(t *testing.T) {
+				w.t = t
+				o.prepare(w)
+				w.quiet()
+				known := w.entries("run")
+				done := make(chan error, 1)
+				ctx := w.ctx()
+				go func() { done <- o.run(ctx, w, w.once) }() // answers into done, which has room
+				until(t, "a sandbox is being made", func() error {
+					for _, e := range w.entries("run") {
+						if _, err := os.Stat(filepath.Join(w.data(), "run", e, "lock")); err == nil && !slices.Contains(known, e) {
+							return nil
+						}
+					}
+					return errors.New("there is none")
+				})
+				time.Sleep(after) // the moment is the test's subject
+				w.kill()
+				told := <-done == nil
+				w.up()
+				w.intact()
+				o.check(w, told)
+				w.answered(one)
+			})
+		}
+	}
+	w.t = t
 }

@@ -219,10 +219,25 @@ func (c *Client) RestoreReport(ctx context.Context) (sandbox.RestoreReport, erro
 // Destroy implements sandbox.Sandbox.
 func (c *Client) Destroy(ctx context.Context) error { return c.destroy(ctx, destroyRequest{}) }
 
+// destroyRetry is how long destroy waits before it asks a silent shim again.
+const destroyRetry = 10 * time.Millisecond
+
 func (c *Client) destroy(ctx context.Context, req destroyRequest) error {
-	_, err := call[none](ctx, c, pathDestroy, req)
-	if err != nil && !errors.Is(err, errGone) {
-		return err
+	for {
+		_, err := call[none](ctx, c, pathDestroy, req)
+		if err != nil && !errors.Is(err, errGone) {
+			return err
+		}
+		// A shim that is alive and does not answer is about to end, or it is starting still for a daemon that has died: that one would
+		// live on, so it is asked again until it listens.
+		if alive, aerr := shimAlive(c.dir); err == nil || aerr != nil || !alive {
+			break
+		}
+		select {
+		case <-time.After(destroyRetry):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	if err := c.awaitExit(ctx); err != nil {
 		return err
