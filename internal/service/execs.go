@@ -25,7 +25,7 @@ func (s *Service) StartExec(ctx context.Context, ref string, req api.StartExec) 
 		return api.Exec{}, err
 	}
 	st, err := l.startExec(ctx, spec)
-	return presentExec(st), err
+	return presentExec(l.id, st), err
 }
 
 func execSpec(req api.StartExec) (sandbox.ExecSpec, error) {
@@ -252,7 +252,7 @@ func (s *Service) GetExec(ctx context.Context, ref string, exec id.Exec) (api.Ex
 		return api.Exec{}, err
 	}
 	st, err := l.reader().Status(ctx, exec)
-	return presentExec(st), err
+	return presentExec(l.id, st), err
 }
 
 // ListExecs lists every command of a session, oldest first: the agent's and the clients'.
@@ -265,7 +265,7 @@ func (s *Service) ListExecs(ctx context.Context, ref string, page api.Page) (api
 	if err != nil {
 		return api.List[api.Exec]{}, err
 	}
-	return pageOf(list(all, presentExec).Data, func(x api.Exec) string { return x.ID }, page)
+	return pageOf(list(all, func(st sandbox.ExecStatus) api.Exec { return presentExec(l.id, st) }).Data, func(x api.Exec) string { return x.ID }, page)
 }
 
 // WaitExec returns when a command has ended. It survives suspend and resume in between.
@@ -289,7 +289,7 @@ func (s *Service) WaitExec(ctx context.Context, ref string, exec id.Exec) (api.E
 			}
 			continue
 		}
-		return presentExec(st), err
+		return presentExec(l.id, st), err
 	}
 }
 

@@ -111,9 +111,9 @@ func presentCheckpoint(c store.Checkpoint) api.Checkpoint {
 	return out
 }
 
-func presentExec(st sandbox.ExecStatus) api.Exec {
+func presentExec(sess id.Session, st sandbox.ExecStatus) api.Exec {
 	out := api.Exec{
-		ID: string(st.ID), State: string(st.State), ExitCode: st.ExitCode, Signal: st.Signal, Cause: st.Cause, TimedOut: st.TimedOut,
+		ID: string(st.ID), SessionID: string(sess), State: string(st.State), ExitCode: st.ExitCode, Signal: st.Signal, Cause: st.Cause, TimedOut: st.TimedOut,
 		StdoutSize: st.StdoutSize, StderrSize: st.StderrSize, StdinSize: st.StdinSize, Kind: string(st.Spec.Kind), Argv: st.Spec.Argv, Code: st.Spec.Code, Dir: st.Spec.Dir,
 		TTY: st.Spec.TTY != nil, Background: st.Spec.Background, Label: st.Spec.Label, PID: st.PID, StartedAt: st.StartedAt,
 	}

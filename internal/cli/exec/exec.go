@@ -35,7 +35,7 @@ func newExec(e *env.Env) *cobra.Command {
 	o := &options{e: e}
 	cmd := &cobra.Command{
 		Use: "exec S [flags] -- CMD...", Short: "Run a command in a workspace; its exit code is this one's", Args: cobra.MinimumNArgs(1),
-		Long: "Run a command in a workspace. The exit code is the command's; 128+N if signal N ended it, 6 after --timeout, 7 if it was lost.\n" +
+		Long: "Run a command in a workspace. The exit code is the command's; 127 if there is no such command, 128+N if signal N ended it, 6 after --timeout, 7 if it was lost.\n" +
 			"^C is passed on to the command; a second one leaves it running. With the --id of a command that exists, its output is shown again from the\n" +
 			"start and it is not run again; CMD may then be left out.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -119,6 +119,9 @@ func (o *options) run(ctx context.Context, session string) error {
 	} else {
 		st, err = c.StartExec(ctx, session, o.req)
 	}
+	if errdefs.CodeOf(err) == commandNotFound {
+		return o.missing(ctx, c, session, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -133,6 +136,27 @@ func (o *options) run(ctx context.Context, session string) error {
 		return err
 	}
 	return exit(st)
+}
+
+const (
+	commandNotFound = "command_not_found"
+	missingExit     = 127 // as shells have it
+)
+
+// missing tells of a command that is not there as a shell does. With --json it is a finished command like any other.
+func (o *options) missing(ctx context.Context, c *client.Client, session string, cause error) error {
+	if !o.e.JSON {
+		o.e.Report(ctx, cause)
+		return &env.Exit{Code: missingExit}
+	}
+	st, err := c.Exec(ctx, session, o.req.ID)
+	if err != nil {
+		return cause
+	}
+	if err := o.e.PrintJSON(st); err != nil {
+		return err
+	}
+	return &env.Exit{Code: missingExit}
 }
 
 func (o *options) complete() error {
