@@ -25,7 +25,7 @@ type Options struct {
 	Retry  model.Policy // zero: model.DefaultPolicy
 	// Limits hold where a session's own are zero. Zero here too means no limit.
 	Limits event.Limits
-	// Home is the home directory inside workspaces; "" means /root.
+	// Home is the home directory inside workspaces; "" means the one that a workspace has.
 	Home string
 	// MaxOutput is how many bytes of a tool's output the model sees; 0 means tool.DefaultMaxOutput.
 	MaxOutput int
@@ -54,9 +54,6 @@ func New(o Options) *Agent {
 	}
 	if o.Retry.Attempts == 0 {
 		o.Retry = model.DefaultPolicy()
-	}
-	if o.Home == "" {
-		o.Home = "/root"
 	}
 	if o.Grace == 0 {
 		o.Grace = 2 * time.Second

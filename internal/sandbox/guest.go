@@ -95,7 +95,8 @@ type ExecStatus struct {
 	StdinSize  int64 // bytes of input accepted, as the last call of Stdin found; an empty one at offset 0 finds out
 }
 
-// Files reads and writes files inside the sandbox, through its own eyes. Paths are absolute, inside the sandbox.
+// Files reads and writes files inside the sandbox, through its own eyes. Paths are absolute,
+// inside the sandbox, or start at its home directory: ~ and ~/….
 // Errors: file_not_found, file_exists, not_a_directory, is_a_directory, file_denied, disk_full, sandbox_dead.
 type Files interface {
 	// Read returns length bytes from offset (length < 0: to the end), and the file's whole size.

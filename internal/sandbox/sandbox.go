@@ -146,7 +146,8 @@ type RestoreReport struct {
 	Problems    []string  // what could not be done, for people
 }
 
-// CheckpointRequest asks for a consistent cut of memory and files.
+// CheckpointRequest asks for a consistent cut of memory and files. A driver that keeps no memory makes everything stand still for Cut; its
+// image is one that Restore refuses.
 type CheckpointRequest struct {
 	Dir string // receives the memory image; made by the caller, empty
 	// Cut is called once, while everything inside stands still; the caller copies files in it. If it fails, the checkpoint fails.

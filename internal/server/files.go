@@ -17,15 +17,22 @@ import (
 // FileRef is a file in a workspace.
 type FileRef struct {
 	SessionRef
-	Path string `query:"path" required:"true" doc:"Absolute, inside the workspace." maxLength:"4096"`
+	Path string `query:"path" required:"true" doc:"Absolute, inside the workspace, or from its home directory: ~/…" maxLength:"4096"`
 }
 
 // clean checks a path once, before anything is done with it.
 func (r FileRef) clean() (string, error) {
-	if !strings.HasPrefix(r.Path, "/") || strings.ContainsRune(r.Path, 0) {
-		return "", errdefs.New(errdefs.Invalid, "bad_path", "%q is not an absolute path", r.Path).WithHint("Give the path from the workspace's root, such as /root/data.csv.")
+	rest, home := strings.CutPrefix(r.Path, "~")
+	if home && rest == "" {
+		rest = "/"
 	}
-	return path.Clean(r.Path), nil
+	if !strings.HasPrefix(rest, "/") || strings.ContainsRune(rest, 0) {
+		return "", errdefs.New(errdefs.Invalid, "bad_path", "%q is neither absolute nor below ~", r.Path).WithHint("Give the path from the workspace's root, such as /root/data.csv, or from its home directory, such as ~/data.csv.")
+	}
+	if home {
+		return strings.TrimSuffix("~"+path.Clean(rest), "/"), nil
+	}
+	return path.Clean(rest), nil
 }
 
 // sizeHeader is the whole size of a file of which a part is read.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"strings"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/errdefs"
@@ -13,8 +14,8 @@ import (
 
 // files returns the files of a session's workspace, waking it.
 func (s *Service) files(ctx context.Context, ref, name string) (sandbox.Files, error) {
-	if !path.IsAbs(name) {
-		return nil, errdefs.New(errdefs.Invalid, "invalid_path", "%q is not an absolute path", name).WithHint("paths are those inside the workspace, such as /root/data.csv")
+	if !path.IsAbs(name) && name != "~" && !strings.HasPrefix(name, "~/") {
+		return nil, errdefs.New(errdefs.Invalid, "invalid_path", "%q is neither absolute nor below ~", name).WithHint("paths are those inside the workspace, such as /root/data.csv or ~/data.csv")
 	}
 	l, err := s.live(ctx, ref)
 	if err != nil {

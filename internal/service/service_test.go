@@ -117,3 +117,37 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	w.want(w.python("one", "x"), "1")
 }
+
+// TestDriverWithoutMemory goes through the same story on files alone.
+func TestDriverWithoutMemory(t *testing.T) {
+	w := newWorld(t)
+	w.create("one", "process")
+	w.python("one", "x = 1")
+	w.sh("one", "echo before > f; echo gone > g")
+	if _, err := w.svc.CreateCheckpoint(w.ctx(), "one", api.CreateCheckpoint{Message: "first"}); err != nil {
+		t.Fatal(err)
+	}
+	w.sh("one", "echo after > f; rm g")
+	forks, err := w.svc.ForkSession(w.ctx(), "one", api.ForkSession{}) // of the present state
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.sh(forks.Data[0].Name, "cat f; ls g 2>/dev/null || echo none"), "after\nnone")
+	plan, err := w.svc.RollbackSession(w.ctx(), "one", api.RollbackSession{Checkpoint: "first"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan.ProcessesBack || strings.Join(plan.ResumeReport.Layers, " ") != "files transcript" {
+		t.Fatalf("plan %+v", plan)
+	}
+	w.want(w.sh("one", "cat f g"), "before\ngone")
+	w.want(w.python("one", "'x' in globals()"), "False")
+	if err := w.svc.WriteFile(w.ctx(), "one", "~/dir/h", 0, strings.NewReader("home")); err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.sh("one", "cat dir/h"), "home")
+	if _, err := w.svc.UndoSession(w.ctx(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.sh("one", "cat f; ls g dir 2>/dev/null || echo none"), "after\nnone")
+}

@@ -132,7 +132,7 @@ func listFiles() Tool {
 			Schema:      schema(`"path":{"type":"string"},"depth":{"type":"integer","minimum":1,"maximum":10,"description":"default 1"}`),
 		},
 		Run: func(ctx context.Context, env Env, call Call) (Result, error) {
-			a := listArgs{Path: env.Home, Depth: 1}
+			a := listArgs{Path: "~", Depth: 1}
 			if err := decode(call.Args, &a); err != nil {
 				return Result{}, err
 			}

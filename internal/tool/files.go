@@ -14,19 +14,22 @@ import (
 	"perdure.dev/perdure/internal/model"
 )
 
-// abs resolves a path against the home directory.
+// abs resolves a path against the home directory. Without a Home that is left to the workspace, which knows it as ~.
 func (e Env) abs(p string) (string, error) {
 	switch {
 	case p == "":
 		return "", badArg("path is empty")
 	case strings.ContainsRune(p, 0):
 		return "", badArg("path contains a NUL byte")
+	case path.IsAbs(p):
+		return path.Clean(p), nil
 	case p == "~" || strings.HasPrefix(p, "~/"):
-		p = path.Join(e.Home, strings.TrimPrefix(p, "~"))
-	case !path.IsAbs(p):
-		p = path.Join(e.Home, p)
+		p = strings.TrimPrefix(p, "~")
 	}
-	return path.Clean("/" + p), nil
+	if e.Home == "" {
+		return "~" + path.Clean("/"+p), nil
+	}
+	return path.Join(e.Home, p), nil
 }
 
 type readArgs struct {

@@ -44,7 +44,7 @@ type Env struct {
 	Sandbox    sandbox.Sandbox
 	Artifacts  Artifacts
 	Checkpoint func(ctx context.Context, message string) (event.CheckpointCreatedData, error)
-	Home       string // relative paths count from here
+	Home       string // relative paths count from here; "": from the workspace's own home
 	MaxOutput  int    // bytes of output that the model sees; 0: DefaultMaxOutput
 }
 

@@ -28,7 +28,7 @@ func newCopy(e *env.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: "cp FROM TO", Short: "Copy files between this machine and a workspace", Args: cobra.ExactArgs(2),
 		Long: "Copy a file or a tree; one of FROM and TO is S:PATH. If TO is a directory, or ends with a slash, the copy lands in it under its own name.\n" +
-			"Relative paths in a workspace start at " + ref.Home + ". - is standard input or output.",
+			"Relative paths in a workspace start at its home directory. - is standard input or output.",
 		RunE: func(cmd *cobra.Command, args []string) error { return copyFiles(cmd.Context(), e, args[0], args[1]) },
 	}
 }

@@ -88,14 +88,14 @@ func ParseLocation(s string) (Location, error) {
 	if path == "" {
 		return Location{}, errdefs.New(errdefs.Invalid, "bad_reference", "%q names no path after the colon", s).WithHint("Write S:/PATH.")
 	}
-	if !strings.HasPrefix(path, "/") {
+	if !strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "~/") && path != "~" {
 		path = Home + "/" + path
 	}
 	return Location{Session: session, Path: path}, nil
 }
 
 // Home is the home directory of a workspace, where relative paths start.
-const Home = "/root"
+const Home = "~"
 
 // String is the form that ParseLocation reads.
 func (l Location) String() string {

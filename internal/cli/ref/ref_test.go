@@ -23,7 +23,7 @@ func TestParsePoint(t *testing.T) {
 func TestParseLocation(t *testing.T) {
 	for in, want := range map[string]Location{
 		"file": {"", "file"}, "./a:b": {"", "./a:b"}, "/a:b": {"", "/a:b"}, "dir/a:b": {"", "dir/a:b"}, "-": {"", "-"}, ":x": {"", ":x"},
-		"s:/x": {"s", "/x"}, "s:x": {"s", "/root/x"}, "s:/a:b": {"s", "/a:b"}, "s.1:/x": {"s.1", "/x"}, "../x:y": {"", "../x:y"},
+		"s:/x": {"s", "/x"}, "s:x": {"s", "~/x"}, "s:~/x": {"s", "~/x"}, "s:~": {"s", "~"}, "s:/a:b": {"s", "/a:b"}, "s.1:/x": {"s.1", "/x"}, "../x:y": {"", "../x:y"},
 	} {
 		if got, err := ParseLocation(in); err != nil || got != want {
 			t.Errorf("ParseLocation(%q) = %+v, %v; want %+v", in, got, err, want)
@@ -63,7 +63,7 @@ func FuzzParseLocation(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if l.Session != "" && !strings.HasPrefix(l.Path, "/") {
+		if l.Session != "" && !strings.HasPrefix(l.Path, "/") && l.Path != "~" && !strings.HasPrefix(l.Path, "~/") {
 			t.Fatalf("%q is the relative path %q in a workspace", s, l.Path)
 		}
 		again, err := ParseLocation(l.String())

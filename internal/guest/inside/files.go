@@ -18,16 +18,21 @@ import (
 // listPage is how many entries one reply of file.list holds.
 const listPage = 2000
 
-func absolute(path string) error {
-	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
-		return fail("invalid", "path_invalid", "%q is no absolute path", path)
+// resolve replaces a path that starts at the home directory (~ or ~/…) by an absolute one, in place, and refuses any other
+// that is not absolute.
+func (g *Guest) resolve(path *string) error {
+	if rest, ok := strings.CutPrefix(*path, "~"); ok && (rest == "" || rest[0] == '/') {
+		*path = filepath.Join(g.cfg.Home, rest)
+	}
+	if !filepath.IsAbs(*path) || strings.ContainsRune(*path, 0) {
+		return fail("invalid", "path_invalid", "%q is neither absolute nor below ~", *path)
 	}
 	return nil
 }
 
 // fileRead returns one piece. O_NONBLOCK keeps a FIFO from holding the request for ever.
 func (g *Guest) fileRead(a wire.ReadArgs) (any, []byte, error) {
-	if err := absolute(a.Path); err != nil {
+	if err := g.resolve(&a.Path); err != nil {
 		return nil, nil, err
 	}
 	f, err := os.OpenFile(a.Path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -77,8 +82,8 @@ func fileInfo(dir string, info fs.FileInfo) wire.FileInfo {
 	return f
 }
 
-func fileList(a wire.ListArgs) (any, error) {
-	if err := absolute(a.Path); err != nil {
+func (g *Guest) fileList(a wire.ListArgs) (any, error) {
+	if err := g.resolve(&a.Path); err != nil {
 		return nil, err
 	}
 	dir, err := os.Open(a.Path)
@@ -112,8 +117,8 @@ func fileList(a wire.ListArgs) (any, error) {
 	return res, nil
 }
 
-func fileStat(a wire.PathArgs) (any, error) {
-	if err := absolute(a.Path); err != nil {
+func (g *Guest) fileStat(a wire.PathArgs) (any, error) {
+	if err := g.resolve(&a.Path); err != nil {
 		return nil, err
 	}
 	info, err := os.Lstat(a.Path)
@@ -123,8 +128,8 @@ func fileStat(a wire.PathArgs) (any, error) {
 	return fileInfo(filepath.Dir(a.Path), info), nil
 }
 
-func fileRemove(a wire.RemoveArgs) (any, error) {
-	if err := absolute(a.Path); err != nil {
+func (g *Guest) fileRemove(a wire.RemoveArgs) (any, error) {
+	if err := g.resolve(&a.Path); err != nil {
 		return nil, err
 	}
 	if filepath.Clean(a.Path) == "/" {
@@ -139,8 +144,8 @@ func fileRemove(a wire.RemoveArgs) (any, error) {
 	return nil, nil
 }
 
-func fileMkdir(a wire.MkdirArgs) (any, error) {
-	if err := absolute(a.Path); err != nil {
+func (g *Guest) fileMkdir(a wire.MkdirArgs) (any, error) {
+	if err := g.resolve(&a.Path); err != nil {
 		return nil, err
 	}
 	mode := a.Mode.Perm()

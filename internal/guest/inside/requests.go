@@ -92,13 +92,13 @@ func (g *Guest) handle(r wire.Request) (any, []byte, error) {
 	case wire.MethodFileWrite:
 		return with(r, func(a wire.WriteArgs) (any, error) { return nil, g.fileWrite(a, r.Blob) })
 	case wire.MethodFileList:
-		return with(r, fileList)
+		return with(r, g.fileList)
 	case wire.MethodFileStat:
-		return with(r, fileStat)
+		return with(r, g.fileStat)
 	case wire.MethodFileRemove:
-		return with(r, fileRemove)
+		return with(r, g.fileRemove)
 	case wire.MethodFileMkdir:
-		return with(r, fileMkdir)
+		return with(r, g.fileMkdir)
 	case wire.MethodFileWatch:
 		return with(r, func(a wire.PathArgs) (any, error) { return nil, g.fileWatch(r.ID, a.Path) })
 	case wire.MethodFileUnwatch:

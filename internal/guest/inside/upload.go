@@ -30,7 +30,7 @@ func (u *upload) abort() {
 
 // fileWrite takes one piece. The last one makes the file appear in its place, whole and synced.
 func (g *Guest) fileWrite(a wire.WriteArgs, data []byte) error {
-	if err := absolute(a.Path); err != nil {
+	if err := g.resolve(&a.Path); err != nil {
 		return err
 	}
 	g.mu.Lock()

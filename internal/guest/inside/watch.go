@@ -34,7 +34,7 @@ type watch struct {
 
 // fileWatch begins a watch under the number of its request; repeated, it changes nothing.
 func (g *Guest) fileWatch(id uint64, path string) error {
-	if err := absolute(path); err != nil {
+	if err := g.resolve(&path); err != nil {
 		return err
 	}
 	if _, err := os.Stat(path); err != nil {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/errdefs"
@@ -17,6 +18,9 @@ func (b *Backend) at(ref, p string) (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_, err := b.find(ref)
+	if rest, ok := strings.CutPrefix(p, "~"); ok {
+		p = "/root" + rest
+	}
 	return filepath.Join(b.Root, p), err
 }
 
