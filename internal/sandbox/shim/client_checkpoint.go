@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -24,7 +25,9 @@ func (c *Client) Checkpoint(ctx context.Context, req sandbox.CheckpointRequest) 
 	lines := json.NewEncoder(tell)
 	// Ends when the request has taken the line or failed, which closes the pipe.
 	go func() { _ = lines.Encode(checkpointStart{Dir: req.Dir, LeavePaused: req.LeavePaused}) }()
-	resp, err := c.do(ctx, http.MethodPost, pathCheckpoint, nil, body)
+	talk := c.conversation(func() { body.CloseWithError(errGone) })
+	defer talk.Close()
+	resp, err := talk.do(ctx, http.MethodPost, pathCheckpoint, nil, body)
 	if err != nil {
 		body.CloseWithError(err)
 		return nil, c.explain(err)
@@ -68,6 +71,36 @@ func (c *Client) Checkpoint(ctx context.Context, req sandbox.CheckpointRequest) 
 		image: sandbox.Image{Dir: req.Dir, Driver: c.cfg.Driver, Version: c.cfg.Version, Bytes: last.Bytes},
 		pause: time.Duration(last.Pause),
 	}, nil
+}
+
+// conversation returns a client for one request whose body stays open, on a connection of its own. When the shim dies the transport
+// waits until the whole body is written, which for an open one is never: so the end of the connection calls ended, which closes it.
+func (c *Client) conversation(ended func()) *Client {
+	return &Client{dir: c.dir, cfg: c.cfg, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := dial(ctx, c.dir)
+			if err != nil {
+				return nil, err
+			}
+			return watchedConn{conn, ended}, nil
+		},
+		DisableKeepAlives:  true,
+		DisableCompression: true,
+	}}}
+}
+
+// watchedConn tells of its end. Somebody must be reading, as the transport does.
+type watchedConn struct {
+	net.Conn
+	ended func()
+}
+
+func (c watchedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.ended()
+	}
+	return n, err
 }
 
 // warm is a checkpoint in the page cache.
