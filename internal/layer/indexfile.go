@@ -18,7 +18,7 @@ const indexMagic = "perdure-index-1\n"
 // maxPath bounds what is believed of a damaged file, in bytes (PATH_MAX of linux/limits.h).
 const maxPath = 4096
 
-// WriteFile stores the index atomically. Losing it costs time, not data: the next Delta then copies everything.
+// WriteFile stores the index atomically. It is not synced: whoever finds none has to take a whole layer instead of a delta.
 func (x Index) WriteFile(name string) error {
 	f, err := os.CreateTemp(filepath.Dir(name), ".index-*")
 	if err != nil {
@@ -62,19 +62,15 @@ func (x Index) encode(w *bufio.Writer) {
 	w.Write(buf)
 }
 
-// ReadIndex reads what WriteFile wrote. A missing or damaged file gives an empty index, against which everything is new.
-func ReadIndex(name string) Index {
-	empty := Index{Stamps: map[string]Stamp{}}
+// ReadIndex reads what WriteFile wrote. It reports false for a missing or damaged file.
+func ReadIndex(name string) (Index, bool) {
 	f, err := os.Open(name)
 	if err != nil {
-		return empty
+		return Index{}, false
 	}
 	defer f.Close()
 	x, err := decodeIndex(bufio.NewReaderSize(f, 1<<18))
-	if err != nil {
-		return empty
-	}
-	return x
+	return x, err == nil
 }
 
 func decodeIndex(r *bufio.Reader) (Index, error) {

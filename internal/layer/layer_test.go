@@ -261,7 +261,11 @@ func TestDeltaCopiesOnlyWhatChanged(t *testing.T) {
 	if err := index.WriteFile(name); err != nil {
 		t.Fatal(err)
 	}
-	_, st, err = layer.Delta(t.Context(), upper, mkdir(t), layer.ReadIndex(name))
+	index, ok := layer.ReadIndex(name)
+	if !ok {
+		t.Fatal("the index cannot be read back")
+	}
+	_, st, err = layer.Delta(t.Context(), upper, mkdir(t), index)
 	if err != nil || st.Files > 1 || st.Deleted != 0 { // the file written just now may count once more
 		t.Fatalf("delta after reading the index back: %+v, %v", st, err)
 	}

@@ -59,7 +59,13 @@ func (w *Workspace) merge(ctx context.Context, below []id.Layer, as id.Layer) er
 	}
 	_, err := layer.Merge(ctx, filepath.Join(beside, "fs"), w.Paths(below))
 	if err == nil {
+		err = layer.Sync(beside) // its name is all that the next one looks at
+	}
+	if err == nil {
 		err = os.Rename(beside, w.dirs.Layer(as))
+	}
+	if err == nil {
+		err = SyncDir(w.dirs.Layers())
 	}
 	if err != nil {
 		err = errors.Join(err, w.dirs.Trash(beside))

@@ -47,6 +47,10 @@ type Workspace struct {
 	home  string
 	image string
 	state state
+
+	// lastIndex is what the upper looked like when lastLayer, a delta, was made of it.
+	lastIndex layer.Index
+	lastLayer id.Layer
 }
 
 // state is workspace.json.
@@ -165,19 +169,16 @@ func (w *Workspace) Root(g Generation) sandbox.Root {
 	return r
 }
 
-// Delta copies what changed in the current upper since the last delta into a new layer. The upper must stand still. If nothing
-// changed there is no new layer, and the id is empty. The layer joins the generation's chain only with Keep.
+// Delta copies what changed in the current upper since the last delta into a new layer. The upper must stand still. The layer joins the
+// generation's chain only with Keep.
 func (w *Workspace) Delta(ctx context.Context) (Pending, error) {
 	g, ok := w.Current()
 	if !ok {
 		return Pending{}, errdefs.New(errdefs.Internal, "workspace_not_live", "the workspace has no live files")
 	}
-	indexFile := filepath.Join(w.dir(g.Number), "index")
-	since := layer.Index{}
-	if len(g.Deltas) > 0 {
-		since = layer.ReadIndex(indexFile)
-	}
-	p := Pending{w: w, Layer: id.NewLayer(), indexFile: indexFile}
+	p := Pending{w: w, Layer: id.NewLayer()}
+	since, known := w.indexOf(g)
+	p.whole = !known // nobody knows what the last delta saw: this one holds all, and stands alone
 	if err := os.MkdirAll(w.dirs.LayerFS(p.Layer), 0o755); err != nil {
 		return Pending{}, err
 	}
@@ -189,27 +190,52 @@ func (w *Workspace) Delta(ctx context.Context) (Pending, error) {
 	return p, nil
 }
 
+// indexOf returns what the upper looked like at the generation's last delta.
+func (w *Workspace) indexOf(g Generation) (layer.Index, bool) {
+	if len(g.Deltas) == 0 {
+		return layer.Index{}, false
+	}
+	last := g.Deltas[len(g.Deltas)-1]
+	if w.lastLayer == last {
+		return w.lastIndex, true
+	}
+	return layer.ReadIndex(w.indexFile(g, last))
+}
+
+// indexFile names the index by the delta that it belongs to, so that a crash never leaves one that speaks of another.
+func (w *Workspace) indexFile(g Generation, delta id.Layer) string {
+	return filepath.Join(w.dir(g.Number), "index-"+string(delta))
+}
+
 // Pending is a new layer that belongs to nothing yet.
 type Pending struct {
-	Layer     id.Layer
-	Stats     layer.Stats
-	w         *Workspace
-	index     layer.Index
-	indexFile string
+	Layer id.Layer
+	Stats layer.Stats
+	w     *Workspace
+	index layer.Index
+	whole bool
 }
 
 // Keep adds the layer to the current generation's chain, and returns the chain.
 func (p Pending) Keep() ([]id.Layer, error) {
-	if err := p.index.WriteFile(p.indexFile); err != nil {
-		return nil, err
-	}
 	next := p.w.state
 	g := *next.Current
-	g.Deltas = append(slices.Clone(g.Deltas), p.Layer)
+	if err := p.index.WriteFile(p.w.indexFile(g, p.Layer)); err != nil {
+		return nil, err
+	}
+	old := g.Deltas
+	g.Deltas = append(slices.Clone(old), p.Layer)
+	if p.whole {
+		g.Deltas = []id.Layer{p.Layer}
+	}
 	next.Current = &g
 	p.w.dirs.At("workspace.keep")
 	if err := p.w.save(next); err != nil {
 		return nil, err
+	}
+	p.w.lastLayer, p.w.lastIndex = p.Layer, p.index
+	if len(old) > 0 {
+		os.Remove(p.w.indexFile(g, old[len(old)-1])) // or it goes with the generation
 	}
 	return g.Chain(), nil
 }

@@ -63,10 +63,11 @@ func TestDeltaThenSealGiveTheSameFiles(t *testing.T) {
 		t.Fatalf("chain %v, %v", chain, err)
 	}
 	write(t, filepath.Join(root.Upper, "b"), "2")
+	checkLostIndex(t, dirs, root)
 
 	w = reopen(t, dirs) // a daemon that died in between
 	g, ok := w.Current()
-	if !ok || len(g.Chain()) != 1 {
+	if !ok || len(g.Deltas) != 1 {
 		t.Fatalf("after reopening: %+v, %v", g, ok)
 	}
 	as := id.NewLayer()
@@ -179,4 +180,29 @@ func TestDamagedStateIsAnError(t *testing.T) {
 	if _, err := workspace.Open(dirs, "sess_test", "host"); errdefs.CodeOf(err) != "workspace_corrupt" {
 		t.Fatalf("got %v", err)
 	}
+}
+
+// checkLostIndex takes a delta when the crash of the machine has taken the index: it must hold everything and stand alone.
+func checkLostIndex(t *testing.T, dirs workspace.Dirs, root sandbox.Root) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(root.Upper, "a")); err != nil {
+		t.Fatal(err)
+	}
+	found, err := filepath.Glob(filepath.Join(filepath.Dir(root.Upper), "index-*"))
+	if err != nil || len(found) != 1 || os.Remove(found[0]) != nil {
+		t.Fatalf("indexes %v, %v", found, err)
+	}
+	w := reopen(t, dirs)
+	p, err := w.Delta(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := p.Keep()
+	if err != nil || len(chain) != 1 || chain[0] != p.Layer {
+		t.Fatalf("chain %v, %v", chain, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dirs.LayerFS(p.Layer), "a")); !os.IsNotExist(err) {
+		t.Fatalf("the deleted file is in the whole layer: %v", err)
+	}
+	write(t, filepath.Join(root.Upper, "a"), "1")
 }
