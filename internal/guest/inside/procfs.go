@@ -31,7 +31,8 @@ func bootTicks() uint64 {
 	return uint64(ts.Nano() / (1e9 / ticksPerSecond))
 }
 
-// readProcs returns all processes but this one, by pid.
+// readProcs returns all processes of the sandbox but this one, by pid. Where the guest is not process 1 it shares its /proc with
+// strangers; its own are those that descend from it, since it adopts their orphans.
 func readProcs() map[int]proc {
 	all := map[int]proc{}
 	dir, err := os.Open("/proc")
@@ -51,6 +52,15 @@ func readProcs() map[int]proc {
 		if p, ok := readProc(pid); ok {
 			all[pid] = p
 		}
+	}
+	if self := os.Getpid(); self != 1 {
+		ours := map[int]proc{}
+		for pid, p := range all {
+			if descends(all, p, self) {
+				ours[pid] = p
+			}
+		}
+		return ours
 	}
 	return all
 }

@@ -1,7 +1,9 @@
 package link_test
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -139,6 +141,24 @@ func TestX5_HungCommandsAndForkStorm(t *testing.T) {
 	}
 	r.eventually("the storm is over", func() bool { return len(descendants(r.guest.Process.Pid)) == 200 })
 	r.expect(shell("echo answer"), 0, "answer\n")
+}
+
+func TestX6_100MBOfOutput(t *testing.T) {
+	r := newRig(t)
+	const size = 100 << 20
+	exec := r.start(process("python3", "-S", "-c", patternProgram(size)))
+	if st := r.wait(exec); code(st) != 0 || st.StdoutSize != size {
+		t.Fatalf("%+v", st)
+	}
+	rd, err := r.link.Execs().Output(r.ctx(), exec, sandbox.Stdout, 90<<20, true) // resumed at an offset
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rd.Close()
+	data, err := io.ReadAll(rd)
+	if err != nil || !bytes.Equal(data, pattern(size)[90<<20:]) {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
 }
 
 func TestX6_OutputWithTerminal(t *testing.T) {

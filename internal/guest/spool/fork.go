@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -158,5 +159,27 @@ func (r *Record) rewindStream(c cutStream) error {
 	if err := s.open(r.dir); err != nil {
 		return err
 	}
+	if s.size == c.size && sameContent(src, s.file, c.size) {
+		return nil // rolled back to here before, and nothing was written since
+	}
 	return r.replaceLocked(s, src, c.size)
+}
+
+// sameContent reports whether the first n bytes of both are there and equal.
+func sameContent(a, b io.ReaderAt, n int64) bool {
+	const step = 64 << 10
+	x, y := make([]byte, step), make([]byte, step)
+	for at := int64(0); at < n; at += step {
+		want := int(min(step, n-at))
+		if i, _ := a.ReadAt(x[:want], at); i < want {
+			return false
+		}
+		if i, _ := b.ReadAt(y[:want], at); i < want {
+			return false
+		}
+		if !bytes.Equal(x[:want], y[:want]) {
+			return false
+		}
+	}
+	return true
 }
