@@ -159,13 +159,9 @@ func (c *Client) Status(ctx context.Context) (sandbox.Status, error) {
 
 // Wait implements sandbox.Sandbox.
 func (c *Client) Wait(ctx context.Context) (sandbox.Status, error) {
-	st, err := call[sandbox.Status](ctx, c, pathWait, none{})
-	if !errors.Is(err, errGone) {
+	st, err := patient[sandbox.Status](ctx, c, pathWait, none{})
+	if !c.lost(err) {
 		return st, err
-	}
-	// The connection broke: the shim is dead or about to be. Only the lock tells for sure.
-	if err := c.awaitExit(ctx); err != nil {
-		return sandbox.Status{}, err
 	}
 	if _, err := readConfig(c.dir); err == nil {
 		if err := c.bury(); err != nil {
@@ -173,6 +169,23 @@ func (c *Client) Wait(ctx context.Context) (sandbox.Status, error) {
 		}
 	}
 	return c.deadStatus(), nil
+}
+
+// patient is call for what waits long. A call that fails says nothing about the sandbox: there may be no file handle left to dial
+// with. Only the lock tells of its death. So it is repeated until there is an answer, ctx ends, or the shim is gone (see lost).
+func patient[Resp any](ctx context.Context, c *Client, path string, req any) (Resp, error) {
+	const first, most = 5 * time.Millisecond, time.Second
+	for pause := first; ; pause = min(2*pause, most) {
+		resp, err := call[Resp](ctx, c, path, req)
+		if !errors.Is(err, errGone) || c.lost(err) {
+			return resp, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return resp, context.Cause(ctx)
+		}
+	}
 }
 
 // awaitExit waits until the shim's process is gone.

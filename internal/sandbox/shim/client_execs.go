@@ -43,17 +43,14 @@ func (e execs) Status(ctx context.Context, exec id.Exec) (sandbox.ExecStatus, er
 func (e execs) List(ctx context.Context) ([]sandbox.ExecStatus, error) {
 	list, err := call[[]sandbox.ExecStatus](ctx, e.c, pathExecList, none{})
 	if e.c.lost(err) {
-		return readSpool(e.c, func(s spoolReader) ([]sandbox.ExecStatus, error) { defer s.Close(); return s.List(), nil })
+		return readSpool(e.c, func(s spoolReader) ([]sandbox.ExecStatus, error) { defer s.Close(); return s.list(), nil })
 	}
 	return list, e.c.explain(err)
 }
 
 func (e execs) Wait(ctx context.Context, exec id.Exec) (sandbox.ExecStatus, error) {
-	st, err := call[sandbox.ExecStatus](ctx, e.c, pathExecWait, exec)
-	if !errors.Is(err, errGone) {
-		return st, err
-	}
-	if err := e.c.awaitExit(ctx); err != nil {
+	st, err := patient[sandbox.ExecStatus](ctx, e.c, pathExecWait, exec)
+	if !e.c.lost(err) {
 		return st, err
 	}
 	return readSpool(e.c, func(s spoolReader) (sandbox.ExecStatus, error) { defer s.Close(); return s.status(exec) })
@@ -98,7 +95,7 @@ func (c *Client) lost(err error) bool {
 	return aerr == nil && !alive
 }
 
-// readSpool reads from the spool itself, after making sure that nothing in it still counts as running.
+// readSpool reads from the spool itself, as the spool of a dead sandbox.
 func readSpool[T any](c *Client, read func(spoolReader) (T, error)) (T, error) {
 	var zero T
 	s, err := openSpool(c.cfg.Spec.SpoolDir, c.deadStatus().Cause)

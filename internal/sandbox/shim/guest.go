@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 
 	"perdure.dev/perdure/internal/guest/link"
@@ -20,12 +21,18 @@ const GuestSocket = "guest.sock"
 type guest struct {
 	*link.Link
 	spool *spool.Spool
+	hold  *os.File // says that a shim writes to the spool
 }
 
 // newGuest opens the spool and listens for the guest in the working directory, which is the state directory.
 func newGuest(ctx context.Context, cfg Config, log *slog.Logger) (*guest, error) {
 	s, err := spool.Open(cfg.Spec.SpoolDir, spool.Options{})
 	if err != nil {
+		return nil, err
+	}
+	hold, err := holdSpool(cfg.Spec.SpoolDir)
+	if err != nil {
+		s.Close()
 		return nil, err
 	}
 	l, err := link.Open(ctx, link.Config{
@@ -36,10 +43,11 @@ func newGuest(ctx context.Context, cfg Config, log *slog.Logger) (*guest, error)
 		Limits: link.Limits{Processes: cfg.Spec.Limits.Processes},
 	})
 	if err != nil {
+		hold.Close()
 		s.Close()
 		return nil, err
 	}
-	return &guest{Link: l, spool: s}, nil
+	return &guest{Link: l, spool: s, hold: hold}, nil
 }
 
 func (g *guest) close(log *slog.Logger) {
@@ -47,6 +55,7 @@ func (g *guest) close(log *slog.Logger) {
 		log.Warn("close the link", "error", err)
 	}
 	g.spool.Close()
+	g.hold.Close()
 }
 
 const entropyBytes = 64
@@ -63,29 +72,24 @@ func (g *guest) restored(ctx context.Context, cfg Config) (sandbox.RestoreReport
 	return out, err
 }
 
-// spoolReader reads about commands without a shim.
-type spoolReader struct{ *spool.Spool }
-
-// openSpool opens a spool whose shim is dead; everything still called running becomes lost with the cause.
-func openSpool(dir, cause string) (spoolReader, error) {
-	s, err := spool.Open(dir, spool.Options{})
-	if err != nil {
-		return spoolReader{}, err
-	}
-	if _, err := s.MarkLost(cause); err != nil {
-		s.Close()
-		return spoolReader{}, err
-	}
-	return spoolReader{s}, nil
+// spoolReader reads about commands without a shim. It never writes: the spool may have passed on to another shim of the session.
+// For its reader whatever is called running is lost, with the cause of the sandbox's death.
+type spoolReader struct {
+	*spool.Spool
+	cause string
 }
 
-// markLost makes every running command of a dead sandbox lost.
-func markLost(dir, cause string) error {
-	s, err := openSpool(dir, cause)
-	if err != nil {
-		return err
+func openSpool(dir, cause string) (spoolReader, error) {
+	s, err := spool.Open(dir, spool.Options{})
+	return spoolReader{s, cause}, err
+}
+
+// settled is the status of a command of a dead sandbox.
+func (s spoolReader) settled(st sandbox.ExecStatus) sandbox.ExecStatus {
+	if st.State == sandbox.ExecRunning {
+		st.State, st.Cause = sandbox.ExecLost, s.cause
 	}
-	return s.Close()
+	return st
 }
 
 func (s spoolReader) status(exec id.Exec) (sandbox.ExecStatus, error) {
@@ -93,7 +97,15 @@ func (s spoolReader) status(exec id.Exec) (sandbox.ExecStatus, error) {
 	if err != nil {
 		return sandbox.ExecStatus{}, err
 	}
-	return r.Status(), nil
+	return s.settled(r.Status()), nil
+}
+
+func (s spoolReader) list() []sandbox.ExecStatus {
+	list := s.List()
+	for i := range list {
+		list[i] = s.settled(list[i])
+	}
+	return list
 }
 
 // output reads a stream to its end. The reader owns the spool.
