@@ -44,7 +44,7 @@ func (e *Engine) Start(context.Context) error {
 	home := e.cfg.Spec.Root.Upper
 	e.cmd = exec.Command(e.cfg.Guest, guestArgs(e.dir, home)...)
 	e.cmd.Dir = home
-	e.cmd.Env = append(os.Environ(), "HOME="+home, marker(e.cfg))
+	e.cmd.Env = append(shim.HostEnv(os.Environ()), "HOME="+home, marker(e.cfg))
 	e.cmd.Stdout, e.cmd.Stderr = os.Stdout, os.Stderr
 	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if err := e.cmd.Start(); err != nil {

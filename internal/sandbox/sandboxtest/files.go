@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -164,6 +165,24 @@ func smallSystem(t testing.TB, image string) {
 	for _, name := range []string{"bin", "lib", "lib64"} {
 		if err := os.Symlink("usr/"+name, filepath.Join(image, name)); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// daemonEnv looks for the environment of the daemon, which holds its keys, in that of a command and in what commands can see.
+func daemonEnv(t *testing.T, b *bench) {
+	t.Setenv("SECRET_KEY", "hidden-in-the-daemon")
+	s := b.start()
+	if got := b.ok(s, "env"); strings.Contains(got, "SECRET_KEY") || !strings.Contains(got, "PATH=") {
+		t.Errorf("the environment of a command:\n%s", got)
+	}
+	for _, pid := range b.state(s).PIDs {
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(env), "SECRET_KEY") {
+			t.Errorf("process %d of the sandbox holds the key", pid)
 		}
 	}
 }

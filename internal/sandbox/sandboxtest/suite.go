@@ -27,6 +27,7 @@ func Run(t *testing.T, make Make) {
 		{"X7_ZombiesAreReaped", zombies},
 		{"Files", fileAccess},
 		{"NothingOfTheHostShows", secrets},
+		{"KeysOfTheDaemonDoNotShow", daemonEnv},
 		{"IdentityInside", identity},
 		{"DirectoryImage", directoryImage},
 		{"UnknownImage", unknownImage},

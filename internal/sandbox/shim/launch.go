@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -79,6 +80,7 @@ func spawn(dir string, opt LaunchOptions) (*exec.Cmd, *os.File, error) {
 	}
 	defer w.Close()
 	cmd := exec.Command(opt.Engine, "shim", "--dir", dir)
+	cmd.Env = HostEnv(os.Environ())
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{w, lock} // readyFD, lockFD
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -95,6 +97,24 @@ func spawn(dir string, opt LaunchOptions) (*exec.Cmd, *os.File, error) {
 		return nil, nil, err
 	}
 	return cmd, r, nil
+}
+
+// HostEnv returns what of the daemon's environment shims, and the commands of drivers without isolation, may see. The rest holds
+// keys of models and whatever else its owner's shell exported.
+func HostEnv(env []string) []string {
+	var kept []string
+	for _, kv := range env {
+		name, _, _ := strings.Cut(kv, "=")
+		switch name {
+		case "PATH", "HOME", "USER", "LANG", "TZ", "TERM", "TMPDIR":
+			kept = append(kept, kv)
+		default:
+			if strings.HasPrefix(name, "LC_") {
+				kept = append(kept, kv)
+			}
+		}
+	}
+	return kept
 }
 
 const logTailBytes = 600
