@@ -77,7 +77,7 @@ func daemon(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// flip FILE inverts the byte in the middle of a file. Done twice, the file is as it was.
+// flip FILE inverts the byte in the middle of a file, whose modification time stays. Done twice, the file is as it was.
 func flip(ts *testscript.TestScript, _ bool, args []string) {
 	f, err := os.OpenFile(ts.MkAbs(arg(ts, args, 0)), os.O_RDWR, 0)
 	ts.Check(err)
@@ -90,6 +90,7 @@ func flip(ts *testscript.TestScript, _ bool, args []string) {
 	b[0] ^= 0xff
 	_, err = f.WriteAt(b, at)
 	ts.Check(err)
+	ts.Check(os.Chtimes(f.Name(), info.ModTime(), info.ModTime()))
 }
 
 // small SIZE puts a file system of that size under the data directory. It goes with the script.
