@@ -104,7 +104,7 @@ func (l *Link) onReply(c *conn, r wire.Reply) error {
 	p := l.pending[r.ID]
 	delete(l.pending, r.ID)
 	l.mu.Unlock()
-	c.send(wire.AppendU64(nil, wire.TypeForget, r.ID))
+	c.answer(wire.AppendU64(nil, wire.TypeForget, r.ID))
 	if p != nil {
 		p.finish(l, head, append([]byte(nil), r.Blob...), nil)
 	}

@@ -13,7 +13,10 @@ import (
 	"perdure.dev/perdure/internal/guest/wire"
 )
 
-var errDropped = errors.New("connection dropped")
+var (
+	errDropped = errors.New("connection dropped")
+	errUnread  = errors.New("the guest does not read its answers")
+)
 
 // silence is how long a connection may be quiet before it counts as dead. The guest pings every few seconds.
 const silence = 20 * time.Second
@@ -38,6 +41,7 @@ type conn struct {
 	mu     sync.Mutex // guards all below
 	wake   *sync.Cond
 	out    []byte
+	owed   int // bytes of out that answer the guest, see answer
 	closed bool
 }
 
@@ -82,6 +86,19 @@ func (c *conn) send(frame []byte) {
 	}
 }
 
+// answer is send for what the guest has caused. One that does not read its answers loses the connection.
+func (c *conn) answer(frame []byte) {
+	c.mu.Lock()
+	c.owed += len(frame)
+	over := c.owed > maxOwed
+	c.mu.Unlock()
+	if over {
+		c.close(errUnread)
+		return
+	}
+	c.send(frame)
+}
+
 // write sends what is queued, many frames at a time.
 func (c *conn) write() {
 	var spare []byte
@@ -95,7 +112,7 @@ func (c *conn) write() {
 			return
 		}
 		batch := c.out
-		c.out = spare[:0]
+		c.out, c.owed = spare[:0], 0
 		c.mu.Unlock()
 		if _, err := c.nc.Write(batch); err != nil {
 			c.close(err)
@@ -129,7 +146,7 @@ func (c *conn) readHello() (wire.Hello, error) {
 		c.nc.Write(wire.AppendFrame(nil, wire.TypeWelcome, w)) // best effort: the connection ends in any case
 		return h, errors.New(reason)
 	}
-	return h, nil
+	return h, checkHello(h)
 }
 
 // read handles frames until the connection ends.
@@ -172,7 +189,7 @@ func (c *conn) handle(t wire.Type, p []byte) error {
 		}
 		c.link.onEvent(e)
 	case wire.TypePing:
-		c.send(wire.AppendFrame(nil, wire.TypePong))
+		c.answer(wire.AppendFrame(nil, wire.TypePong))
 	case wire.TypePong:
 	default:
 		return fmt.Errorf("%w: type %d from a guest", wire.ErrFrame, t)

@@ -40,13 +40,13 @@ func errorFromWire(w *wire.Error) error {
 	if !slices.Contains(known, kind) {
 		kind = errdefs.Internal
 	}
-	return &errdefs.Error{Kind: kind, Code: w.Code, Message: w.Message, Hint: w.Hint}
+	return &errdefs.Error{Kind: kind, Code: clip(w.Code), Message: clip(w.Message), Hint: clip(w.Hint)}
 }
 
 func processesFromWire(list []wire.Process) []sandbox.Process {
 	out := make([]sandbox.Process, len(list))
 	for i, p := range list {
-		out[i] = sandbox.Process{PID: p.PID, PPID: p.PPID, Args: p.Args, State: p.State, RSS: p.RSS, Exec: id.Exec(p.Exec)}
+		out[i] = sandbox.Process{PID: p.PID, PPID: p.PPID, Args: clipAll(p.Args), State: clip(p.State), RSS: p.RSS, Exec: id.Exec(p.Exec)}
 	}
 	return out
 }

@@ -101,9 +101,13 @@ func (f files) Write(ctx context.Context, path string, mode fs.FileMode, data io
 	}
 }
 
-// List implements sandbox.Files.
+// entryBytes is about what an entry of a directory takes besides its names.
+const entryBytes = 64
+
+// List implements sandbox.Files. Error: directory_too_large.
 func (f files) List(ctx context.Context, path string) ([]sandbox.FileInfo, error) {
 	var list []sandbox.FileInfo
+	size := 0
 	args := wire.ListArgs{Path: path}
 	for {
 		var res wire.ListResult
@@ -111,12 +115,20 @@ func (f files) List(ctx context.Context, path string) ([]sandbox.FileInfo, error
 			return nil, err
 		}
 		for _, e := range res.Entries {
+			if size += len(e.Name) + len(e.Target) + entryBytes; size > maxListing {
+				return nil, errdefs.New(errdefs.Exhausted, "directory_too_large", "%s holds too many files to list", path).
+					WithHint("list it with a command")
+			}
 			list = append(list, infoFromWire(e))
 		}
 		if !res.More || len(res.Entries) == 0 {
 			return list, nil
 		}
-		args.After = res.Entries[len(res.Entries)-1].Name
+		last := res.Entries[len(res.Entries)-1].Name
+		if last <= args.After {
+			return nil, errdefs.New(errdefs.Internal, "guest_reply", "the list of %s does not get on after %q", path, clip(last))
+		}
+		args.After = last
 	}
 }
 

@@ -41,7 +41,8 @@ type Link struct {
 	ctx      context.Context // of the Link's own goroutines
 	cancel   context.CancelCauseFunc
 	work     sync.WaitGroup
-	takeover sync.Mutex // held while one connection replaces another
+	greeting chan struct{} // holds one for each connection that has not said hello
+	takeover sync.Mutex    // held while one connection replaces another
 
 	mu       sync.Mutex // guards all below
 	conn     *conn      // live, or nil
@@ -69,7 +70,7 @@ func Open(ctx context.Context, cfg Config) (*Link, error) {
 	var host [16]byte
 	rand.Read(host[:]) // never fails, by its documentation
 	l := &Link{
-		cfg: cfg, hostID: hex.EncodeToString(host[:]), listener: listener, changed: make(chan struct{}),
+		cfg: cfg, hostID: hex.EncodeToString(host[:]), listener: listener, greeting: make(chan struct{}, maxGreeting), changed: make(chan struct{}),
 		pending: map[uint64]*call{}, watches: map[uint64]*watch{}, starting: map[id.Exec]*call{},
 	}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)

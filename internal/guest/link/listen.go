@@ -58,6 +58,13 @@ func (l *Link) accept() {
 			}
 			continue
 		}
+		select {
+		case l.greeting <- struct{}{}:
+		default:
+			l.cfg.Log.Warn("too many connections that do not say hello")
+			nc.Close()
+			continue
+		}
 		l.work.Add(1)
 		go l.serve(newConn(l, nc))
 	}
@@ -71,6 +78,7 @@ func (l *Link) serve(c *conn) {
 	stop := closeOnDone(l, c)
 	defer stop()
 	hello, err := c.readHello()
+	<-l.greeting
 	if err != nil {
 		l.cfg.Log.Warn("a guest did not say hello", "err", err)
 		return

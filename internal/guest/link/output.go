@@ -47,7 +47,7 @@ func (l *Link) reconcile(c *conn, hello wire.Hello) {
 }
 
 func (l *Link) reconcileExec(c *conn, h wire.HelloExec) error {
-	r, made, err := l.cfg.Spool.Create(specFromWire(h.Spec))
+	r, made, err := l.cfg.Spool.Create(specFromWire(clipSpec(h.Spec)))
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (c *conn) stall(key place, err error) {
 
 func (c *conn) flushAcks() {
 	for key, offset := range c.acks {
-		c.send(wire.AppendMark(nil, wire.TypeAck, wire.Mark{Exec: key.exec, Stream: key.stream, Offset: offset}))
+		c.answer(wire.AppendMark(nil, wire.TypeAck, wire.Mark{Exec: key.exec, Stream: key.stream, Offset: offset}))
 		delete(c.acks, key)
 	}
 	c.unacked = 0
@@ -132,7 +132,7 @@ func (c *conn) onEOF(p []byte) error {
 		r.CloseStream(streamName(m.Stream))
 		delete(c.places, key)
 		c.flushAcks()
-		c.send(wire.AppendMark(nil, wire.TypeEOF, m))
+		c.answer(wire.AppendMark(nil, wire.TypeEOF, m))
 	}
 	return nil
 }
@@ -147,13 +147,13 @@ func (c *conn) onExit(p []byte) error {
 		return nil
 	}
 	if r, err := c.link.cfg.Spool.Get(id.Exec(e.Exec)); err == nil {
-		end := spool.End{ExitCode: e.ExitCode, Signal: e.Signal, Cause: e.Cause, TimedOut: e.TimedOut, At: e.EndedAt}
+		end := spool.End{ExitCode: e.ExitCode, Signal: clip(e.Signal), Cause: clip(e.Cause), TimedOut: e.TimedOut, At: e.EndedAt}
 		if err := r.Exit(end); err != nil {
 			c.stall(place{e.Exec, wire.Stdout}, err)
 			return nil
 		}
 	}
 	c.flushAcks()
-	c.send(wire.AppendFrame(nil, wire.TypeExitAck, []byte(e.Exec)))
+	c.answer(wire.AppendFrame(nil, wire.TypeExitAck, []byte(e.Exec)))
 	return nil
 }

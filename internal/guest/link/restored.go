@@ -52,14 +52,14 @@ func (l *Link) Restored(ctx context.Context, info RestoreInfo) (RestoreReport, e
 		return RestoreReport{}, err
 	}
 	rep := RestoreReport{
-		Processes: processesFromWire(res.Processes), ClockStep: res.Clock, Hostname: res.Hostname, Reseeded: res.Reseeded,
-		Unreseeded: processesFromWire(res.Unreseeded), Problems: res.Problems,
+		Processes: processesFromWire(res.Processes), ClockStep: res.Clock, Hostname: clip(res.Hostname), Reseeded: clipAll(res.Reseeded),
+		Unreseeded: processesFromWire(res.Unreseeded), Problems: clipAll(res.Problems),
 	}
 	for _, c := range res.Connections {
-		rep.Connections = append(rep.Connections, Connection(c))
+		rep.Connections = append(rep.Connections, Connection{clip(c.Local), clip(c.Remote)})
 	}
 	for _, i := range res.Interpreters {
-		rep.Interpreters = append(rep.Interpreters, Interpreter{sandbox.ExecKind(i.Kind), i.Name, i.PID, i.Alive})
+		rep.Interpreters = append(rep.Interpreters, Interpreter{sandbox.ExecKind(clip(i.Kind)), clip(i.Name), i.PID, i.Alive})
 	}
 	return rep, nil
 }

@@ -14,7 +14,7 @@
 //   - When a rollback or restore takes the guest back to a time when it had produced less, the longer stream is kept aside as
 //     an older generation and the current one goes on from where the timelines part. Bytes are compared, so the
 //     parting is found even where offsets alone would hide it.
-//   - Missing bytes are never silently joined: a gap is recorded and filled with a line that says so.
+//   - Missing bytes are never silently joined: a gap is recorded, and begins with a line that says so.
 //   - A record that said "running" becomes "lost" with a cause (MarkLost), and never gets an invented exit code.
 //
 // Files are not synced: a crash of the whole machine ends the sandbox and its commands too. A record that such a crash

@@ -16,6 +16,9 @@ func (r *Record) Resume(which sandbox.Stream, start, produced int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, err := r.stream(which)
+	if err == nil && (start < 0 || start > produced) {
+		return errdefs.New(errdefs.Invalid, "stream_invalid", "a stream cannot go on from %d of %d bytes", start, produced)
+	}
 	if err != nil || s.Capped && produced >= r.spool.opts.Cap {
 		return err
 	}

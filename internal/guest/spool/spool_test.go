@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -179,7 +180,7 @@ func TestGapIsMarked(t *testing.T) {
 	put(t, r, 200_000, "xyz")
 	got := read(t, r, 0)
 	if len(got) != 200_003 || !strings.HasPrefix(got, "abc\n[perdure: 199997 bytes of output are missing here]\n") ||
-		!strings.HasSuffix(got, "  xyz") || strings.Count(got, "perdure") != 1 {
+		!strings.HasSuffix(got, "\x00xyz") || strings.Count(got, "perdure") != 1 {
 		t.Errorf("%d bytes, %q", len(got), got[:80])
 	}
 	if gaps := r.Gaps(sandbox.Stdout); len(gaps) != 1 || gaps[0] != (Gap{3, 200_000}) {
@@ -188,6 +189,37 @@ func TestGapIsMarked(t *testing.T) {
 	small := create(t, r.spool, "small")
 	put(t, small, 2, "z")
 	if got := read(t, small, 0); len(got) != 3 || got[2] != 'z' {
+		t.Errorf("%q", got)
+	}
+}
+
+// How long a gap is, a stranger says: it may cost neither the disk nor the time to fill it.
+func TestHugeGap(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{})
+	r := create(t, s, "e")
+	for _, start := range []int64{-1, 8} {
+		if err := r.Resume(sandbox.Stdout, start, 7); errdefs.CodeOf(err) != "stream_invalid" {
+			t.Errorf("%d of 7: %v", start, err)
+		}
+	}
+	if err := r.Resume(sandbox.Stdout, 1<<62, 1<<62); errdefs.CodeOf(err) != "gap_too_long" {
+		t.Errorf("%v", err)
+	}
+	if err := r.Resume(sandbox.Stdout, 1<<30, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(dir, "e", "stdout"), &st); err != nil || st.Size != 1<<30 || st.Blocks*512 > 1<<20 {
+		t.Errorf("%d bytes in %d blocks, %v", st.Size, st.Blocks, err)
+	}
+	capped := create(t, open(t, t.TempDir(), Options{Cap: 100}), "e")
+	put(t, capped, 0, "abc")
+	if err := capped.Resume(sandbox.Stdout, 1<<62, 1<<62); err != nil {
+		t.Fatal(err)
+	}
+	put(t, capped, 1<<62, "more")
+	if got := read(t, capped, 0); len(got) > 300 || !strings.Contains(got, "reached 100 bytes") {
 		t.Errorf("%q", got)
 	}
 }

@@ -82,7 +82,7 @@ func (r *Record) Append(which sandbox.Stream, offset int64, data []byte) error {
 		return err
 	}
 	if offset > s.size {
-		if err := r.gapLocked(s, offset); err != nil {
+		if err := r.gapLocked(s, offset); err != nil || s.Capped {
 			return err
 		}
 	}
@@ -144,20 +144,32 @@ func (r *Record) writeLocked(s *stream, offset int64, data []byte) error {
 	return nil
 }
 
-// gapLocked fills the file up to offset with a note, so that offsets stay what they are.
+const (
+	// gapFill is how much of a gap takes space on the disk, in bytes: the note and some blanks. The rest of it is a hole, since the
+	// length of a gap is the word of a stranger.
+	gapFill = 4 << 10
+	// maxGap is the longest gap, in bytes, of a stream without a cap. It is as long as a capped stream ever gets.
+	maxGap = 1 << 30
+)
+
+// gapLocked continues the file at offset behind a note, so that offsets stay what they are. A gap that reaches beyond the cap ends
+// the stream. Error: gap_too_long.
 func (r *Record) gapLocked(s *stream, offset int64) error {
-	from := s.size
+	from, limit := s.size, r.spool.opts.Cap
+	if limit > 0 && offset > limit {
+		return r.writeLocked(s, max(from, limit), []byte{' '})
+	}
+	if offset-from > maxGap {
+		return errdefs.New(errdefs.Invalid, "gap_too_long", "%d bytes are missing from the output of %s", offset-from, r.id)
+	}
 	note := fmt.Appendf(nil, "\n[perdure: %d bytes of output are missing here]\n", offset-from)
-	fill := bytes.Repeat([]byte{' '}, int(min(offset-from, 64<<10)))
+	fill := bytes.Repeat([]byte{' '}, int(min(offset-from, gapFill)))
 	copy(fill, note)
-	for at := from; at < offset; {
-		n, err := s.file.WriteAt(fill[:min(int64(len(fill)), offset-at)], at)
-		if err != nil {
-			return writeError(err)
-		}
-		at += int64(n)
-		clear(fill[:min(len(fill), len(note))])
-		copy(fill, bytes.Repeat([]byte{' '}, min(len(fill), len(note))))
+	if _, err := s.file.WriteAt(fill, from); err != nil {
+		return writeError(err)
+	}
+	if err := s.file.Truncate(offset); err != nil {
+		return writeError(err)
 	}
 	s.size = offset
 	s.Gaps = append(s.Gaps, Gap{From: from, To: offset})
