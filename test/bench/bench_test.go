@@ -36,14 +36,20 @@ func BenchmarkFigures(b *testing.B) {
 			part.run(x, b)
 			b.ReportMetric(0, "ns/op") // the report has the figures
 		})
-		x.goals()
-		x.finish()
-		if !x.quick && !b.Failed() { // after each part: a run takes minutes and may be ended early
-			x.write(b, "results")
-		}
+		x.keep(b)
 	}
 	fmt.Println(x.markdown()) // a benchmark that has parts logs nothing
 	b.ReportMetric(0, "ns/op")
+}
+
+// keep writes down what has been measured so far: a run takes minutes and may be ended early.
+func (x *bench) keep(b *testing.B) {
+	b.Helper()
+	x.goals()
+	x.finish()
+	if !x.quick && !b.Failed() {
+		x.write(b, "results")
+	}
 }
 
 func tempDir(b *testing.B) string {
