@@ -24,9 +24,13 @@ type guest struct {
 	hold  *os.File // says that a shim writes to the spool
 }
 
+// streamCap is how much of one output stream is kept, in bytes: more than anybody reads, and little enough that a forgotten "yes &"
+// does not fill the host's disk. The command itself goes on, and a note at the end of the stream says what happened.
+const streamCap = 1 << 30
+
 // newGuest opens the spool and listens for the guest in the working directory, which is the state directory.
 func newGuest(ctx context.Context, cfg Config, log *slog.Logger) (*guest, error) {
-	s, err := spool.Open(cfg.Spec.SpoolDir, spool.Options{})
+	s, err := spool.Open(cfg.Spec.SpoolDir, spool.Options{Cap: streamCap})
 	if err != nil {
 		return nil, err
 	}
