@@ -194,11 +194,7 @@ func (l *live) recoverJournal(ctx context.Context, j journal, owned map[id.Sandb
 func (l *live) takeBack(ctx context.Context, j journal) error {
 	errs := []error{l.svc.checkpoints.Delete(j.Created.CheckpointID)}
 	if j.Op == opRollback {
-		if next, _, err := l.find(ctx, j.NewSandbox); err != nil {
-			errs = append(errs, err)
-		} else {
-			errs = append(errs, l.clear(ctx, j.NewSandbox, next))
-		}
+		l.svc.removeSandbox(ctx, j.NewSandbox) // it may be booting still, so it is not asked how it does
 		if j.NewGeneration.Number != j.Generation.Number {
 			errs = append(errs, l.workspace.Discard(j.NewGeneration))
 		}

@@ -204,6 +204,8 @@ func (s *Service) deleteSession(ctx context.Context, l *live) error {
 		if sb != nil {
 			l.setSandbox(nil)
 			errs = append(errs, s.endSandbox(ctx, sb))
+		} else if sid := l.state().Workspace.SandboxID; sid != "" {
+			s.removeSandbox(ctx, sid) // it could not be taken up, but may be there
 		}
 		for _, c := range d.Checkpoints {
 			errs = append(errs, s.checkpoints.Delete(c))
