@@ -136,9 +136,9 @@ func walk(w *world, met map[string]bool, name string, o op) {
 	})
 }
 
-// sampled chooses about one point in eight, always the same ones.
+// sampled chooses about one point in sixteen, always the same ones.
 func sampled(name string, p point) bool {
 	h := fnv.New32a()
 	fmt.Fprint(h, name, p)
-	return h.Sum32()%8 == 0
+	return h.Sum32()%16 == 0
 }

@@ -119,7 +119,7 @@ func TestS4_SandboxKilledDuring(t *testing.T) {
 		{"suspend", func(ctx context.Context, _ *world, c *client.Client) error { return suspending(ctx, c) }},
 		{"restore", func(ctx context.Context, _ *world, c *client.Client) error { return resuming(ctx, c) }},
 	}
-	rounds := 2
+	rounds := 1
 	if full() {
 		rounds = 15
 	}
@@ -188,7 +188,11 @@ func (w *world) shootDuring(s shot, p part, after time.Duration) {
 func TestL1_DaemonKilledWhileASandboxBoots(t *testing.T) {
 	w := newWorld(t)
 	w.create(one)
-	for i, after := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond} {
+	moments := []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond}
+	if !full() {
+		moments = moments[1:2]
+	}
+	for i, after := range moments {
 		for name, o := range map[string]op{"create": creating(), "rollback": rollingBack(false, false), "resume": transition(
 			api.WorkspaceSuspended, api.WorkspaceRunning, suspend, resuming)} {
 			t.Run(fmt.Sprintf("%s%d", name, i), func(t *testing.T) {
