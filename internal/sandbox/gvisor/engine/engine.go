@@ -44,6 +44,9 @@ var _ shim.Engine = (*Engine)(nil)
 
 // New makes the engine for cfg. It is a shim.Factory.
 func New(cfg shim.Config, stateDir string, log *slog.Logger) (shim.Engine, error) {
+	if limited(cfg) && probeCgroups() != nil {
+		cfg.Spec.Limits = sandbox.Limits{} // the driver has said so in cfg.Missing; the guest keeps its own limits
+	}
 	conf, err := gvisorConfig(cfg, stateDir)
 	if err != nil {
 		return nil, fmt.Errorf("configure gVisor: %w", err)
