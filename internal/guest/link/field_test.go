@@ -221,3 +221,19 @@ func TestManyShellsAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// All that a process wrote is there when its end is known.
+func TestX6_EndFollowsOutput(t *testing.T) {
+	r := newRig(t)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 25 {
+				if st, _, _ := r.run(process("head", "-c", "60000", "/dev/zero")); st.StdoutSize != 60000 || code(st) != 0 {
+					t.Errorf("%+v", st)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

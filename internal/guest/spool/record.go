@@ -45,6 +45,19 @@ func openRecord(s *Spool, exec id.Exec) *Record {
 	return r
 }
 
+func (r *Record) reload() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m, err := readMeta(r.dir); err == nil && m.Spec.ID == r.id { // else what is known is better than what is there
+		r.meta = m
+	}
+	r.stdout.close()
+	r.stderr.close()
+	r.stdout.load(r.dir, r.meta.Stdout)
+	r.stderr.load(r.dir, r.meta.Stderr)
+	r.notifyLocked()
+}
+
 // ID returns the command's id.
 func (r *Record) ID() id.Exec { return r.id }
 

@@ -54,6 +54,25 @@ func Open(dir string, opts Options) (*Spool, error) {
 	return s, nil
 }
 
+// Reload reads everything anew, after another process has written to the directory. Readers that follow a stream go on.
+func (s *Spool) Reload() error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return errdefs.Wrap(err, errdefs.Internal, "spool_read", "reading the spool %s", s.dir)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range entries {
+		exec := id.Exec(e.Name())
+		if r, ok := s.records[exec]; ok {
+			r.reload()
+		} else if e.IsDir() && id.ValidExternal(e.Name()) {
+			s.records[exec] = openRecord(s, exec)
+		}
+	}
+	return nil
+}
+
 // Dir returns the spool's directory.
 func (s *Spool) Dir() string { return s.dir }
 
