@@ -23,7 +23,7 @@ type call struct {
 	query  url.Values
 	in     any  // nil: no body
 	out    any  // nil: the answer has no body of interest
-	safe   bool // a POST that changes nothing: needs no key
+	safe   bool // a POST that may be repeated as it is: needs no key
 }
 
 // do makes a request, again if need be, until it is answered.

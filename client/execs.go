@@ -14,12 +14,13 @@ import (
 
 func execPath(s, exec string) string { return sessionPath(s) + "/execs/" + seg(exec) }
 
-// StartExec starts a command. Without an id it gets one here, so that repeating the request starts nothing twice.
+// StartExec starts a command. Without an id it gets one here: the id makes repeats harmless, so that no key is needed, whose answer a daemon
+// that dies meanwhile would take with it.
 func (c *Client) StartExec(ctx context.Context, s string, in api.StartExec) (out api.Exec, err error) {
 	if in.ID == "" {
 		in.ID = string(id.NewExec())
 	}
-	return out, c.do(ctx, call{method: http.MethodPost, path: sessionPath(s) + "/execs", in: in, out: &out})
+	return out, c.do(ctx, call{method: http.MethodPost, path: sessionPath(s) + "/execs", in: in, out: &out, safe: true})
 }
 
 // Exec shows a command.

@@ -118,7 +118,7 @@ func serve(ctx context.Context, cfg Config, svc *service.Service, db *sqlite.Sto
 		defer cancel()
 		return srv.Shutdown(end)
 	})
-	g.Go(func() error { return expireKeys(gctx, db) })
+	g.Go(func() error { return expireKeys(gctx, db, cfg.Logger) })
 	if cfg.Ready != nil {
 		cfg.Ready()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -52,7 +53,7 @@ func (k keys) Abandon(ctx context.Context, key string) error {
 }
 
 // expireKeys forgets old keys now and then.
-func expireKeys(ctx context.Context, db *sqlite.Store) error {
+func expireKeys(ctx context.Context, db *sqlite.Store, log *slog.Logger) error {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
 	for {
@@ -61,7 +62,7 @@ func expireKeys(ctx context.Context, db *sqlite.Store) error {
 			return nil
 		case now := <-tick.C:
 			if _, err := db.ExpireIdempotent(ctx, now.Add(-keyLife)); err != nil && ctx.Err() == nil {
-				return err
+				log.Warn("cannot forget old idempotency keys", "error", err) // a full disk must not end the daemon
 			}
 		}
 	}

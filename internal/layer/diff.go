@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -111,6 +112,9 @@ func (d *differ) compare(path string) {
 		diff.Op = Removed
 	default:
 		same, err := sameEntry(a, b)
+		if errors.Is(err, fs.ErrNotExist) { // one of them changes while we look
+			same, err = false, nil
+		}
 		if err != nil || same {
 			if err != nil && d.err == nil {
 				d.err = err

@@ -80,6 +80,34 @@ func walk(ctx context.Context, dir string, fn func(path string, s Stamp) error) 
 	})
 }
 
+// walkLive is walk for a directory in which a program may be at work: what vanishes meanwhile is passed over.
+func walkLive(ctx context.Context, dir string, fn func(path string, s Stamp) error) error {
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if path == dir || errors.Is(err, fs.ErrNotExist) {
+			return unlessGone(err, path == dir)
+		}
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		s, err := stampOf(path)
+		if err != nil {
+			return unlessGone(err, false)
+		}
+		return fn(path[len(dir)+1:], s)
+	})
+}
+
+// unlessGone returns err, but nil for something that does not exist any more. The top must exist.
+func unlessGone(err error, top bool) error {
+	if !top && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 func stampOf(path string) (Stamp, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {

@@ -19,7 +19,7 @@ type node struct {
 func tree(ctx context.Context, layers []string) (*node, error) {
 	root := &node{s: Stamp{Mode: dirMode}, children: map[string]*node{}}
 	for _, dir := range layers {
-		err := walk(ctx, dir, func(path string, s Stamp) error {
+		err := walkLive(ctx, dir, func(path string, s Stamp) error {
 			root.put(path, filepath.Join(dir, path), s)
 			return nil
 		})

@@ -41,7 +41,7 @@ const sizeHeader = "Perdure-File-Size"
 func (s *Server) fileRoutes() {
 	b := s.cfg.Backend.Files
 	handle(s, route{
-		id: "stat-file", method: http.MethodGet, path: "/sessions/{s}/files", role: actor.Viewer, summary: "Describe a file; links are not followed",
+		id: "stat-file", method: http.MethodGet, path: "/sessions/{s}/files", role: actor.Operator, summary: "Describe a file; links are not followed",
 	}, func(ctx context.Context, in *FileRef) (api.FileInfo, error) {
 		p, err := in.clean()
 		if err != nil {
@@ -50,7 +50,7 @@ func (s *Server) fileRoutes() {
 		return b.StatFile(ctx, in.Session, p)
 	})
 	handle(s, route{
-		id: "list-files", method: http.MethodGet, path: "/sessions/{s}/files/list", role: actor.Viewer, summary: "List a directory",
+		id: "list-files", method: http.MethodGet, path: "/sessions/{s}/files/list", role: actor.Operator, summary: "List a directory",
 	}, func(ctx context.Context, in *FileRef) (api.List[api.FileInfo], error) {
 		p, err := in.clean()
 		if err != nil {
@@ -59,7 +59,7 @@ func (s *Server) fileRoutes() {
 		return b.ListFiles(ctx, in.Session, p)
 	})
 	handleStream(s, route{
-		id: "read-file", method: http.MethodGet, path: "/sessions/{s}/files/content", role: actor.Viewer, waits: true, media: octetStream,
+		id: "read-file", method: http.MethodGet, path: "/sessions/{s}/files/content", role: actor.Operator, waits: true, media: octetStream,
 		summary: "Read a file, or a part of it",
 	}, func(ctx context.Context, in *struct {
 		FileRef

@@ -22,7 +22,7 @@ const maxEntries = 1_000_000
 
 func (s *Server) tarRoutes() {
 	handleStream(s, route{
-		id: "read-tar", method: http.MethodGet, path: "/sessions/{s}/files/tar", role: actor.Viewer, waits: true, media: tarType,
+		id: "read-tar", method: http.MethodGet, path: "/sessions/{s}/files/tar", role: actor.Operator, waits: true, media: tarType,
 		summary: "Read a file or a tree as a tar archive, whose names start with the last element of path",
 	}, func(ctx context.Context, in *FileRef, x *exchange) error {
 		p, err := in.clean()
@@ -170,8 +170,12 @@ func (s *Server) unpack(ctx context.Context, ref, dir string, body io.Reader) er
 
 // symlink makes a link with the workspace's own ln.
 func (s *Server) symlink(ctx context.Context, ref, target, p string) error {
+	dir := "/"
+	if rest, home := strings.CutPrefix(p, "~/"); home { // which ln does not know; without a directory it runs in the home directory
+		dir, p = "", rest
+	}
 	exec, err := s.startExec(ctx, ref, api.StartExec{
-		ID: string(id.NewExec()), Kind: "process", Argv: []string{"ln", "-sfn", "--", target, p}, Dir: "/", Output: true, Label: "cp",
+		ID: string(id.NewExec()), Kind: "process", Argv: []string{"ln", "-sfn", "--", target, p}, Dir: dir, Output: true, Label: "cp",
 	})
 	if err != nil {
 		return err

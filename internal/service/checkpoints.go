@@ -80,8 +80,7 @@ func (s *Service) DeleteCheckpoint(ctx context.Context, c id.Checkpoint) error {
 	}
 	return l.operate(ctx, func() error {
 		st := l.state()
-		asleep := st.Workspace.State == session.WorkspaceSuspended || st.Workspace.State == session.WorkspaceStopped
-		if asleep && st.Workspace.Base == c {
+		if _, hasFiles := l.workspace.Current(); !hasFiles && st.Workspace.Base == c {
 			return errdefs.New(errdefs.Conflict, "checkpoint_in_use", "session %s sleeps on checkpoint %s", st.Name, c).
 				WithHint("perdure resume %s first", st.Name)
 		}
@@ -145,8 +144,7 @@ func (l *live) rollbackTo(ctx context.Context, ref string, dryRun, undo bool) (a
 		if err != nil {
 			return err
 		}
-		if out, err = l.plan(ctx, r); err != nil || dryRun {
-			out.DryRun = dryRun
+		if out, err = l.plan(ctx, r, dryRun); err != nil || dryRun {
 			return err
 		}
 		release := l.halt()

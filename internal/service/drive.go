@@ -88,7 +88,7 @@ func (l *live) fail(ctx context.Context, cause error) {
 	}
 }
 
-// halt stops the harness and keeps it from starting until the returned function is called.
+// halt stops the harness and keeps it from starting until the returned function is called, which lets it go on.
 func (l *live) halt() (release func()) {
 	l.mu.Lock()
 	l.held++
@@ -102,5 +102,6 @@ func (l *live) halt() (release func()) {
 		l.mu.Lock()
 		l.held--
 		l.mu.Unlock()
+		l.kick() // what came meanwhile, unless the session was put to sleep
 	}
 }

@@ -250,7 +250,7 @@ func (l *live) sealLost(ctx context.Context) (checkpoint.Manifest, error) {
 	return l.putAway(ctx, sleep{kind: event.KindStop, message: "files of the lost sandbox", gen: g})
 }
 
-// PauseSession keeps RAM and stops the processor.
+// pause keeps RAM and stops the processor.
 func (l *live) pause(ctx context.Context) error {
 	st := l.state()
 	switch st.Workspace.State {
@@ -267,11 +267,13 @@ func (l *live) pause(ctx context.Context) error {
 	release := l.sleepHarness()
 	defer release()
 	if err := sb.Pause(ctx); err != nil {
+		l.wakeIfAwake(st)
 		return err
 	}
 	l.svc.at("sandbox.paused")
 	_, err := l.append(ctx, event.Draft{Type: event.WorkspacePaused, Data: event.WorkspacePausedData{SandboxID: sb.ID()}})
 	if err != nil {
+		l.wakeIfAwake(st)
 		return errors.Join(err, sb.Unpause(context.WithoutCancel(ctx)))
 	}
 	return nil
@@ -291,7 +293,7 @@ func wrongState(st session.State, verb, want string) error {
 		WithHint("perdure show %s says why; perdure resume %s brings it back to running", st.Name, st.Name)
 }
 
-// suspend saves RAM and files and ends the sandbox; stop keeps only the files.
+// putToSleep suspends or stops: suspend saves RAM and files and ends the sandbox; stop keeps only the files.
 func (l *live) putToSleep(ctx context.Context, kind event.CheckpointKind) error {
 	st := l.state()
 	verb, memory, done := "suspend", true, session.WorkspaceSuspended

@@ -70,13 +70,42 @@ func (l *live) load(ctx context.Context) error {
 		return err
 	}
 	l.tracker, l.workspace = t, w
+	asleep, err := l.sleeps(ctx, st)
+	if err != nil {
+		l.tracker = nil
+		return err
+	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.asleep = asleep
+	l.mu.Unlock()
+	return nil
+}
+
+// sleeps reports whether the session was put to sleep and nobody has sent it a message since.
+func (l *live) sleeps(ctx context.Context, st session.State) (bool, error) {
 	switch st.Workspace.State {
 	case session.WorkspacePaused, session.WorkspaceSuspended, session.WorkspaceStopped:
-		l.asleep = true
+	default:
+		return false, nil
 	}
-	return nil
+	const window = 500 // a message that is further back has been seen
+	after := event.Seq(0)
+	if st.HeadSeq > window {
+		after = st.HeadSeq - window
+	}
+	asleep := true
+	for e, err := range readAll(ctx, l.svc.cfg.Log, l.id, after) {
+		if err != nil {
+			return false, err
+		}
+		switch e.Type {
+		case event.WorkspacePaused, event.WorkspaceSuspended, event.WorkspaceStopped:
+			asleep = true
+		case event.MessageUser:
+			asleep = false
+		}
+	}
+	return asleep, nil
 }
 
 // state returns what is known of the session.
@@ -155,6 +184,12 @@ func (l *live) operate(ctx context.Context, f func() error) error {
 	l.mu.Unlock()
 	if gone != nil {
 		return gone
+	}
+	st := l.state().Workspace.State
+	if l.current() == nil && (st == session.WorkspaceRunning || st == session.WorkspacePaused) {
+		if err := l.heal(context.WithoutCancel(ctx)); err != nil {
+			l.svc.cfg.Logger.Error("cannot take up an operation that failed", "session", l.id, "error", err)
+		}
 	}
 	return f()
 }

@@ -2,17 +2,23 @@ package service
 
 import (
 	"context"
+	"time"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/session"
 )
 
-// plan says what going back to a checkpoint changes. The caller holds the ops token.
-func (l *live) plan(ctx context.Context, r *restore) (api.RollbackPlan, error) {
+// processTime is how long a sandbox may take to list its processes.
+const processTime = 10 * time.Second
+
+// plan says what going back to a checkpoint changes. Files and processes are looked at only in a dry run: it takes its time, and asks a
+// sandbox that may hang. The caller holds the ops token.
+func (l *live) plan(ctx context.Context, r *restore, dryRun bool) (api.RollbackPlan, error) {
 	m := r.manifest
 	out := api.RollbackPlan{
-		SessionID: string(l.id), CheckpointID: string(m.ID), CutSeq: uint64(m.CutSeq), Messages: []api.Event{}, ProcessesGone: []api.Process{},
+		SessionID: string(l.id), CheckpointID: string(m.ID), CutSeq: uint64(m.CutSeq), DryRun: dryRun, Messages: []api.Event{},
+		Files: []api.FileDiff{}, ProcessesGone: []api.Process{},
 		ProcessesBack: r.memory,
 		Stays: []string{
 			"the whole log, which keeps what leaves the timeline",
@@ -36,6 +42,9 @@ func (l *live) plan(ctx context.Context, r *restore) (api.RollbackPlan, error) {
 			out.Messages = append(out.Messages, presentEvent(e))
 		}
 	}
+	if !dryRun {
+		return out, nil
+	}
 	now := l.workspace.Live()
 	if now == nil {
 		if row, err := l.svc.cfg.Rows.Checkpoint(ctx, l.state().Workspace.Base); err == nil {
@@ -46,6 +55,8 @@ func (l *live) plan(ctx context.Context, r *restore) (api.RollbackPlan, error) {
 		return out, err
 	}
 	if sb := l.current(); sb != nil && l.state().Workspace.State == session.WorkspaceRunning {
+		ctx, cancel := context.WithTimeout(ctx, processTime)
+		defer cancel()
 		procs, err := sb.Files().Processes(ctx)
 		if err != nil {
 			return out, err

@@ -11,6 +11,7 @@ import (
 
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/session"
 )
 
 // The disk is measured again after quotaEvery, or after quotaShare times as long as measuring took, whichever is longer.
@@ -52,6 +53,7 @@ type quota struct {
 
 	warned bool
 	over   int64 // how much there was when programs were last killed for it; 0: it is below the limit
+	kills  int   // how often that was, since it was below
 }
 
 func (q *quota) look(ctx context.Context) error {
@@ -69,11 +71,11 @@ func (q *quota) look(ctx context.Context) error {
 	}
 	switch {
 	case used > q.limit && used > q.over:
-		first := q.over == 0
 		q.over = used
-		return q.enforce(ctx, used, first)
+		q.kills++
+		return q.enforce(ctx, used)
 	case used <= q.limit:
-		q.over = 0
+		q.over, q.kills = 0, 0
 	}
 	if used*10 >= q.limit*8 && !q.warned {
 		q.warned = true
@@ -82,20 +84,33 @@ func (q *quota) look(ctx context.Context) error {
 	return nil
 }
 
-// enforce kills what runs. Whoever comes next may run, so that files can be deleted, until the files grow again.
-func (q *quota) enforce(ctx context.Context, used int64, first bool) error {
+// maxKills is how often programs are killed before the sandbox is paused: something writes on that no command leads to.
+const maxKills = 5
+
+// enforce kills the commands that run. Whoever comes next may run, so that files can be deleted, until the files
+// grow again.
+func (q *quota) enforce(ctx context.Context, used int64) error {
+	if q.kills > maxKills {
+		return q.live.operate(ctx, func() error {
+			if q.live.current() != q.sandbox || q.live.state().Workspace.State != session.WorkspaceRunning {
+				return nil
+			}
+			return q.live.pause(ctx)
+		})
+	}
 	all, err := q.sandbox.Execs().List(ctx)
 	if err != nil {
 		return err
 	}
 	for _, x := range all {
 		if x.State == sandbox.ExecRunning {
-			if err := q.sandbox.Execs().Signal(ctx, x.ID, int(syscall.SIGKILL)); err != nil {
+			err := q.sandbox.Execs().Signal(ctx, x.ID, int(syscall.SIGKILL))
+			if err != nil {
 				q.live.svc.cfg.Logger.Warn("cannot kill a command", "session", q.live.id, "exec", x.ID, "error", err)
 			}
 		}
 	}
-	if !first {
+	if q.kills > 1 {
 		return nil
 	}
 	return q.tell(ctx, event.LimitReached, used)

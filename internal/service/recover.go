@@ -26,6 +26,10 @@ func (s *Service) Recover(ctx context.Context) error {
 	}
 	known := map[id.Session]bool{}
 	owned := map[id.Sandbox]bool{}
+	needed, err := s.journaled(owned) // first: what a journal names must outlive a failure to finish it
+	if err != nil {
+		return err
+	}
 	f := store.Filter{}
 	for {
 		rows, more, err := s.cfg.Rows.Sessions(ctx, f)
@@ -44,11 +48,47 @@ func (s *Service) Recover(ctx context.Context) error {
 		}
 		f.After = rows[len(rows)-1].ID
 	}
-	if err := s.removeOrphans(ctx, known, owned); err != nil {
+	if err := s.removeOrphans(ctx, known, owned, needed); err != nil {
 		return err
 	}
 	s.sweepLater()
 	return nil
+}
+
+// journaled notes the sandboxes that journals name as owned, and returns the checkpoints that they name.
+func (s *Service) journaled(owned map[id.Sandbox]bool) (map[id.Checkpoint]bool, error) {
+	needed := map[id.Checkpoint]bool{}
+	dirs, err := os.ReadDir(filepath.Join(s.cfg.Dirs.Root, "sessions"))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range dirs {
+		j, err := (&live{svc: s, id: id.Session(e.Name())}).readJournal()
+		if err != nil {
+			return nil, fmt.Errorf("read the journal of session %s: %w", e.Name(), err)
+		}
+		if j != nil {
+			needed[j.Created.CheckpointID] = true
+			owned[j.Sandbox], owned[j.NewSandbox] = true, true
+		}
+	}
+	return needed, nil
+}
+
+// heal takes up an operation that failed in its middle, as a restart would: the log says that a sandbox runs, and there is none.
+// The caller holds the ops token.
+func (l *live) heal(ctx context.Context) error {
+	j, err := l.readJournal()
+	if err != nil {
+		return err
+	}
+	owned := map[id.Sandbox]bool{}
+	if j != nil {
+		if err := l.recoverJournal(ctx, *j, owned); err != nil {
+			return err
+		}
+	}
+	return l.readopt(ctx, owned)
 }
 
 func (s *Service) recoverSession(ctx context.Context, row store.Session, owned map[id.Sandbox]bool) error {
@@ -241,7 +281,7 @@ func (l *live) sealUnsealed(ctx context.Context) {
 }
 
 // removeOrphans deletes what belongs to no session: sandboxes, session directories, checkpoints without a row or a manifest.
-func (s *Service) removeOrphans(ctx context.Context, known map[id.Session]bool, owned map[id.Sandbox]bool) error {
+func (s *Service) removeOrphans(ctx context.Context, known map[id.Session]bool, owned map[id.Sandbox]bool, needed map[id.Checkpoint]bool) error {
 	run, err := os.ReadDir(filepath.Join(s.cfg.Dirs.Root, "run"))
 	if err != nil {
 		return err
@@ -272,6 +312,9 @@ func (s *Service) removeOrphans(ctx context.Context, known map[id.Session]bool, 
 		}
 	}
 	for _, c := range broken {
+		if needed[c] {
+			continue
+		}
 		if row, err := s.checkpoint(ctx, c); err == nil && row.State != session.CheckpointFailed {
 			continue // damaged, but somebody's: verify and restore say so
 		}

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -71,14 +70,17 @@ func (r *restore) replace(ctx context.Context, old sandbox.Sandbox, spec sandbox
 		if err != nil {
 			return nil, report, err
 		}
-		if err := r.svc.endSandbox(ctx, old); err != nil {
-			return nil, report, errors.Join(err, r.svc.endSandbox(context.WithoutCancel(ctx), sb))
+		if err := r.svc.endSandbox(context.WithoutCancel(ctx), old); err != nil {
+			r.svc.cfg.Logger.Error("cannot end a sandbox that has been replaced", "sandbox", old.ID(), "error", err) // the next start does
 		}
 		return sb, report, nil
 	}
 	sb, err := r.driver.Rollback(ctx, old, spec, r.image)
-	if err != nil {
+	if sb == nil {
 		return nil, event.ResumeReport{}, err
+	}
+	if err != nil { // the new one is there: only forward from here
+		r.svc.cfg.Logger.Error("cannot end a sandbox that has been replaced", "sandbox", old.ID(), "error", err)
 	}
 	r.svc.at("sandbox.replaced")
 	if err := r.svc.cfg.Dirs.Trash(r.svc.cfg.Dirs.Sandbox(old.ID())); err != nil {

@@ -133,8 +133,11 @@ func (s *Service) liveByID(ctx context.Context, sid id.Session) (*live, error) {
 		s.lives[sid] = l
 	}
 	s.mu.Unlock()
-	if err := l.load(ctx); err != nil {
-		s.forget(l)
+	// Others may be waiting for the same object, so its loading does not end with this request.
+	if err := l.load(context.WithoutCancel(ctx)); err != nil {
+		if isNotFound(err) {
+			s.forget(l)
+		}
 		return nil, err
 	}
 	return l, nil
@@ -197,7 +200,7 @@ func joinMissing(missing []string) string {
 	return out
 }
 
-// checkNotFound turns the absence of a session's log into the absence of the session.
+// isNotFound reports whether what was asked for does not exist.
 func isNotFound(err error) bool {
 	return errdefs.KindOf(err) == errdefs.NotFound
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 
@@ -20,24 +21,35 @@ func (s *Service) sweepLater() {
 
 // sweep deletes file layers that no checkpoint and no workspace refers to. It waits until nobody has layers that are not referred to yet.
 func (s *Service) sweep(ctx context.Context) error {
+	removed, err := s.unlinkLayers(ctx)
+	for _, remove := range removed { // without the lock: this may take long
+		err = errors.Join(err, remove())
+	}
+	return err
+}
+
+// unlinkLayers takes away the names of layers that nothing refers to, and returns what deletes them.
+func (s *Service) unlinkLayers(ctx context.Context) (removed []func() error, err error) {
 	s.gc.Lock()
 	defer s.gc.Unlock()
 	used, err := s.layersInUse(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	entries, err := os.ReadDir(s.cfg.Dirs.Layers())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, e := range entries {
 		if l := id.Layer(e.Name()); !used[l] {
-			if err := s.cfg.Dirs.Trash(s.cfg.Dirs.Layer(l)); err != nil {
-				return err
+			remove, err := s.cfg.Dirs.Unlink(s.cfg.Dirs.Layer(l))
+			if err != nil {
+				return removed, err
 			}
+			removed = append(removed, remove)
 		}
 	}
-	return nil
+	return removed, nil
 }
 
 // layersInUse reads what is on disk, not the rows: it must err on the side of keeping.
@@ -49,8 +61,12 @@ func (s *Service) layersInUse(ctx context.Context) (map[id.Layer]bool, error) {
 	}
 	for _, c := range complete {
 		m, err := s.checkpoints.Read(c, "")
-		if err != nil {
-			return nil, err
+		if err != nil { // a damaged manifest must not keep all others' layers for ever
+			row, rerr := s.cfg.Rows.Checkpoint(ctx, c)
+			if rerr != nil && !isNotFound(rerr) {
+				return nil, errors.Join(err, rerr)
+			}
+			m.Layers = row.Layers
 		}
 		for _, l := range m.Layers {
 			used[l] = true

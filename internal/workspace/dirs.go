@@ -71,15 +71,24 @@ func (d Dirs) Sandbox(s id.Sandbox) string { return filepath.Join(d.Root, "run",
 
 // Trash moves path out of the way, at once and atomically, and then deletes it. A crash in between leaves it to EmptyTrash.
 func (d Dirs) Trash(path string) error {
+	remove, err := d.Unlink(path)
+	if err != nil {
+		return err
+	}
+	return remove()
+}
+
+// Unlink is the first half of Trash: path is gone from its place. It returns what deletes it. Nothing there is no error.
+func (d Dirs) Unlink(path string) (remove func() error, err error) {
 	to := filepath.Join(d.Root, "trash", filepath.Base(path)+"."+string(id.NewEvent()))
 	if err := os.Rename(path, to); err != nil {
 		if os.IsNotExist(err) {
-			return nil
+			return func() error { return nil }, nil
 		}
-		return err
+		return nil, err
 	}
 	d.At("trash.moved")
-	return removeAll(to)
+	return func() error { return removeAll(to) }, nil
 }
 
 // EmptyTrash deletes what a crash left in the trash.

@@ -98,7 +98,10 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	if s.read, err = db.Prepare(ctx, s.rdb); err != nil {
 		return nil, translate(err)
 	}
-	return s, s.sweep(ctx)
+	if err := s.sweep(ctx); err != nil { // whoever wants to make room on a full disk needs a daemon
+		s.log.Warn("cannot forget what has expired", "error", err)
+	}
+	return s, nil
 }
 
 func (s *Store) openWriter(ctx context.Context, path string) error {
