@@ -50,6 +50,15 @@ func rollback(t *testing.T, b *bench) {
 func failedRollback(t *testing.T, b *bench) {
 	b.need(b.caps.Memory, "Memory")
 	s := b.start()
+	cat := b.begin(s, sandbox.ExecSpec{Kind: sandbox.ExecProcess, Stdin: true, Argv: []string{"cat"}})
+	say := func(offset int64, line, all string) {
+		t.Helper()
+		if err := s.Execs().Stdin(b.ctx(), cat, offset, []byte(line), false); err != nil {
+			t.Fatal(err)
+		}
+		b.until("it has said "+line, func() bool { return b.output(s, cat, sandbox.Stdout) == all })
+	}
+	say(0, "before\n", "before\n")
 	spec := b.next()
 	_, err := b.driver.Rollback(b.ctx(), s, spec, sandbox.Image{Dir: b.dir, Driver: b.driver.Name(), Version: b.caps.Version})
 	if err == nil {
@@ -58,6 +67,10 @@ func failedRollback(t *testing.T, b *bench) {
 	noTrace(t, spec)
 	if st := b.state(s); st.State != sandbox.Running {
 		t.Errorf("the old one is %s", st.State)
+	}
+	say(7, "after\n", "before\nafter\n")
+	if st, err := s.Execs().Status(b.ctx(), cat); err != nil || st.State != sandbox.ExecRunning {
+		t.Errorf("its command: %+v, %v", st, err)
 	}
 	b.ok(s, "true")
 }

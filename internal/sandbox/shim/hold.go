@@ -28,6 +28,14 @@ func holdSpool(dir string) (*os.File, error) {
 	}
 }
 
+// alone reports whether no other shim writes to the spool.
+func (g *guest) alone() bool {
+	fd := int(g.hold.Fd())
+	err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	_ = unix.Flock(fd, unix.LOCK_SH) // back to sharing; nobody holds the other kind for long
+	return err == nil
+}
+
 // markLost makes every running command of a dead sandbox lost, unless another shim has taken the spool over.
 func markLost(dir, cause string) error {
 	f, err := os.Open(dir)

@@ -56,6 +56,7 @@ func Launch(ctx context.Context, cfg Config, opt LaunchOptions) (*Client, error)
 		return nil, errors.Join(result.Error.err(), emptyDir(dir, logFile))
 	}
 	_ = cmd.Process.Kill() // it may have ended by itself
+	<-exited               // what it wrote to the spool, it has written
 	return nil, errors.Join(err, reap(dir), emptyDir(dir, logFile))
 }
 

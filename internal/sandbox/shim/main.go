@@ -84,6 +84,7 @@ func serve(ctx context.Context, dir string, engines map[string]Factory, log *slo
 		dir: dir, cfg: cfg, engine: engine, guest: guest, log: log, clock: clock.System{},
 		dead: make(chan struct{}), gone: make(chan struct{}),
 	}
+	s.replaced.Store(cfg.Image != nil) // a restore that fails loses nothing: see own
 	self, err := ProcessOf("shim", os.Getpid())
 	if err != nil {
 		return nil, err
@@ -101,6 +102,7 @@ func serve(ctx context.Context, dir string, engines map[string]Factory, log *slo
 	}
 	l, err := net.Listen("unix", socketFile)
 	if err != nil {
+		s.replaced.Store(cfg.Image != nil)
 		return nil, errors.Join(fmt.Errorf("listen for the daemon: %w", err), engine.Destroy(ctx))
 	}
 	s.http = &http.Server{Handler: s.handler(), BaseContext: func(net.Listener) context.Context { return ctx }}

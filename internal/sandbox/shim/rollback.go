@@ -19,15 +19,16 @@ func RestoreBeside(ctx context.Context, old sandbox.Sandbox, restore func(ctx co
 	if err != nil {
 		return nil, err
 	}
-	if st.State == sandbox.Running {
-		if err := prior.Pause(ctx); err != nil {
-			return nil, err
-		}
+	_, err = living[none](ctx, prior, pathLend, none{})
+	gone := errdefs.CodeOf(err) == "sandbox_dead" // with its shim: there is nothing to take back
+	if err != nil && !gone {
+		return nil, err
 	}
 	next, err := restore(ctx)
 	if err != nil {
-		if st.State == sandbox.Running {
-			err = errors.Join(err, prior.Unpause(context.WithoutCancel(ctx)))
+		if !gone {
+			_, rerr := living[none](context.WithoutCancel(ctx), prior, pathReclaim, reclaimRequest{Run: st.State == sandbox.Running})
+			err = errors.Join(err, rerr)
 		}
 		return nil, err
 	}

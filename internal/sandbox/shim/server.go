@@ -12,6 +12,7 @@ import (
 
 	"perdure.dev/perdure/internal/clock"
 	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/guest/spool"
 	"perdure.dev/perdure/internal/sandbox"
 )
 
@@ -33,10 +34,11 @@ type server struct {
 	dead   chan struct{} // closed when the sandbox has died
 	gone   chan struct{} // closed when it was destroyed and the shim may end
 
-	replaced atomic.Bool // the spool belongs to a successor: leave it alone
+	replaced atomic.Bool // the spool belongs to another shim of the session: a successor, or until the start has succeeded a predecessor
 
-	life  sync.Mutex // serialises lifecycle calls and guards stale; taken before mu
+	life  sync.Mutex // serialises lifecycle calls and guards stale and lent; taken before mu
 	stale bool       // the guest's socket is known to be dead
+	lent  *spool.Cut // how the spool stood when it was lent to a successor; nil: it was not
 
 	mu     sync.Mutex // guards all below
 	record Record
@@ -90,7 +92,9 @@ func (s *server) start(ctx context.Context) error {
 		s.report = &report
 		s.mu.Unlock()
 	}
-	s.update(func(r *Record) { r.State, r.StartedAt = sandbox.Running, s.clock.Now() })
+	s.setState(sandbox.Running)
+	s.update(func(r *Record) { r.StartedAt = s.clock.Now() })
+	s.own()
 	s.log.Info("the guest answers", "engine", made.Sub(began), "guest", connected.Sub(made), "report", s.clock.Now().Sub(connected))
 	return nil
 }
@@ -186,6 +190,9 @@ func (s *server) unpause(ctx context.Context, _ none) (none, error) {
 	if err != nil || state == sandbox.Running {
 		return none{}, err
 	}
+	if err := s.reclaim(); err != nil {
+		return none{}, err
+	}
 	if err := s.engine.Unpause(ctx); err != nil {
 		return none{}, errdefs.Wrap(err, errdefs.Internal, "unpause_failed", "unpause the sandbox")
 	}
@@ -228,6 +235,11 @@ func (s *server) destroy(ctx context.Context, req destroyRequest) (none, error) 
 		return none{}, nil
 	default:
 	}
+	if req.Replaced || s.lent != nil && !s.guest.alone() {
+		req.Replaced = true // its successor lives, whatever the caller knows of it
+	} else if err := s.reclaim(); err != nil {
+		s.log.Error("cannot take the spool back", "error", err)
+	}
 	if req.Replaced {
 		s.replaced.Store(true)
 		s.guest.close(s.log)
@@ -254,6 +266,8 @@ func (s *server) handler() http.Handler {
 	handle(mux, pathPause, s.pause)
 	handle(mux, pathUnpause, s.unpause)
 	handle(mux, pathDestroy, s.destroy)
+	handle(mux, pathLend, s.lend)
+	handle(mux, pathReclaim, s.takeBack)
 	handle(mux, pathReport, s.restoreReport)
 	mux.HandleFunc("POST "+pathCheckpoint, s.checkpoint)
 	s.execRoutes(mux)

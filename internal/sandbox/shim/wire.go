@@ -20,6 +20,8 @@ const (
 	pathUnpause    = "/unpause"
 	pathCheckpoint = "/checkpoint" // a dialogue of JSON lines, see checkpoint.go
 	pathDestroy    = "/destroy"
+	pathLend       = "/lend"
+	pathReclaim    = "/reclaim"
 	pathReport     = "/restore-report"
 
 	pathExecStart  = "/exec/start"
