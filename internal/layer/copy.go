@@ -79,8 +79,7 @@ func copyXattrs(src, dst string) error {
 		return fmt.Errorf("list attributes of %s: %w", src, err)
 	}
 	for _, name := range strings.Split(strings.TrimSuffix(string(names[:n]), "\x00"), "\x00") {
-		overlay := strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
-		if overlay && name != opaqueNames[0] && name != opaqueNames[1] {
+		if ofOverlay(name) && name != opaqueName() {
 			continue
 		}
 		value := make([]byte, 1<<16)

@@ -8,9 +8,8 @@
 // # Form of a layer
 //
 // As described in the kernel's Documentation/filesystems/overlayfs.rst: a deleted path is a character device 0:0 (a
-// whiteout), a directory that hides what is below it carries the extended attribute "opaque" = "y" in the trusted.overlay or, when
-// mounted without privileges, the user.overlay name space. Redirects and metadata-only copies are switched off at the mount, so
-// they do not occur.
+// whiteout), a directory that hides what is below it carries the extended attribute "opaque" = "y" in the trusted.overlay or, without
+// privileges, the user.overlay name space. Redirects and metadata-only copies are switched off at the mount, so they do not occur.
 //
 // # Guarantees
 //

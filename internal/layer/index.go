@@ -3,7 +3,6 @@ package layer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -125,31 +124,6 @@ func stampOf(path string) (Stamp, error) {
 	return s, nil
 }
 
-// opaqueNames are the extended attributes that mark a directory as hiding what is below it.
-var opaqueNames = [...]string{"trusted.overlay.opaque", "user.overlay.opaque"}
-
-func isOpaque(dir string) bool {
-	var buf [8]byte
-	for _, name := range opaqueNames {
-		if n, err := unix.Lgetxattr(dir, name, buf[:]); err == nil && n > 0 && buf[0] == 'y' {
-			return true
-		}
-	}
-	return false
-}
-
-// setOpaque marks dir. Without the right to set trusted attributes it uses the name that unprivileged mounts read.
-func setOpaque(dir string) error {
-	err := unix.Lsetxattr(dir, opaqueNames[0], []byte("y"), 0)
-	if errors.Is(err, unix.EPERM) {
-		err = unix.Lsetxattr(dir, opaqueNames[1], []byte("y"), 0)
-	}
-	if err != nil {
-		return fmt.Errorf("mark %s opaque: %w", dir, err)
-	}
-	return nil
-}
-
 // parent returns the path of the directory that holds path, and false for a path at the top.
 func parent(path string) (string, bool) {
 	i := strings.LastIndexByte(path, '/')
@@ -157,20 +131,4 @@ func parent(path string) (string, bool) {
 		return "", false
 	}
 	return path[:i], true
-}
-
-// settleOpaque makes the mark of dir what it should be, whatever was copied.
-func settleOpaque(dir string, want bool) error {
-	if has := isOpaque(dir); has == want {
-		return nil
-	}
-	if want {
-		return setOpaque(dir)
-	}
-	for _, name := range opaqueNames {
-		if err := unix.Lremovexattr(dir, name); err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.EPERM) {
-			return fmt.Errorf("clear the opaque mark of %s: %w", dir, err)
-		}
-	}
-	return nil
 }
