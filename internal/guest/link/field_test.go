@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,17 +46,12 @@ func TestX2_BackgroundStaysListed(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].ID != exec || list[0].Spec.Label != "server" || list[0].State != sandbox.ExecRunning {
 		t.Fatalf("%+v %v", list, err)
 	}
-	procs, err := r.link.Files().Processes(r.ctx())
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := false
-	for _, p := range procs {
-		found = found || p.PID == list[0].PID && p.Exec == exec && p.Args[0] == "sleep" && p.RSS > 0
-	}
-	if !found {
-		t.Errorf("not among the processes")
-	}
+	r.eventually("it is among the processes", func() bool { // it says up before it becomes sleep
+		procs, err := r.link.Files().Processes(r.ctx())
+		return err == nil && slices.ContainsFunc(procs, func(p sandbox.Process) bool {
+			return p.PID == list[0].PID && p.Exec == exec && p.Args[0] == "sleep" && p.RSS > 0
+		})
+	})
 	if err := r.link.Execs().Signal(r.ctx(), exec, 9); err != nil {
 		t.Fatal(err)
 	}
