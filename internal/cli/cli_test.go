@@ -208,7 +208,7 @@ func TestX3_ExecPassesTheExitCodeThrough(t *testing.T) {
 	s.want(s.run("exec", "a", "--", "sh", "-c", "echo out; exit 42"), 42, "out\n")
 	s.want(s.run("exec", "a", "--", "sh", "-c", "kill -9 $$"), 137)
 	s.want(s.run("exec", "a", "--timeout", "50ms", "--", "sleep", "60"), 6, "exec_timeout")
-	s.want(s.run("exec", "a", "--", "no-such-program"), 3, "command_not_found")
+	s.want(s.run("exec", "a", "--", "no-such-program"), 127, "command_not_found")
 	s.want(s.run("exec", "nobody", "--", "true"), 3, "session_not_found")
 	s.want(s.run("exec", "a", "--json", "--", "sh", "-c", "exit 5"), 5, `"exit_code": 5`)
 	s.want(s.run("exec", "a", "--json", "--", "sh", "-c", "kill -9 $$"), 137, `"exit_code": null`)
