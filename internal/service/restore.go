@@ -92,7 +92,9 @@ func (r *restore) replace(ctx context.Context, old sandbox.Sandbox, spec sandbox
 func (r *restore) report(ctx context.Context, sb sandbox.Sandbox) event.ResumeReport {
 	now := r.svc.cfg.Clock.Now()
 	out := event.ResumeReport{Layers: []string{"files", "transcript"}, Lost: r.devolved}
-	if r.manifest.Memory != nil && !r.memory && r.manifest.ProcessCount > 0 {
+	// Where the driver keeps no memory, a checkpoint never had it; stop alone means to end what runs.
+	expected := r.manifest.Memory != nil || !r.caps.Memory && r.manifest.Kind != event.KindStop
+	if expected && !r.memory && r.manifest.ProcessCount > 0 {
 		out.Lost = append(out.Lost, fmt.Sprintf("%d processes that ran at the checkpoint", r.manifest.ProcessCount))
 	}
 	if r.memory {
