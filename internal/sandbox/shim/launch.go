@@ -37,8 +37,9 @@ func Launch(ctx context.Context, cfg Config, opt LaunchOptions) (*Client, error)
 	}
 	defer ready.Close()
 	// The goroutine ends with the shim. It only reaps: the shim is meant to outlive this process.
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
+	exited := make(chan struct{})
+	var end error // of the shim; set when exited is closed
+	go func() { end = cmd.Wait(); close(exited) }()
 
 	stop := context.AfterFunc(ctx, func() { ready.Close() })
 	defer stop()
@@ -48,7 +49,8 @@ func Launch(ctx context.Context, cfg Config, opt LaunchOptions) (*Client, error)
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case errors.Is(err, io.EOF):
-		err = errdefs.New(errdefs.Internal, "engine_failed", "the shim ended while starting (%v): %s", <-exited, logTail(dir))
+		<-exited
+		err = errdefs.New(errdefs.Internal, "engine_failed", "the shim ended while starting (%v): %s", end, logTail(dir))
 	case err == nil && result.Error == nil:
 		return newClient(dir, cfg), nil
 	case err == nil:
