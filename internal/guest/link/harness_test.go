@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -199,5 +198,3 @@ func (r *rig) eventually(what string, ok func() bool) {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
-
-func lines(s string) []string { return strings.Split(strings.TrimRight(s, "\n"), "\n") }

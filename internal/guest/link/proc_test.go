@@ -48,12 +48,3 @@ func descendants(root int) []int {
 	}
 	return found
 }
-
-func alive(pid int) bool {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return false
-	}
-	f := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	return len(f) > 0 && f[0] != "Z" && f[0] != "X"
-}
