@@ -212,7 +212,7 @@ turns:
 // TestH5_LongSession runs thousands of steps in one session.
 func TestH5_LongSession(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a thousand steps take minutes under the race detector, which the shorter tests of the loop serve as well")
+		t.Skip("a session of a thousand model calls is left to the full run")
 	}
 	w := newWorldIn(t, fastDir(t), `
 turns:
