@@ -343,15 +343,12 @@ func testCursor(t *testing.T, h Harness) {
 
 func testEnd(t *testing.T, h Harness) {
 	log := h.Open(t)
-	sid := NewSession(t, log, "end")
-	for name, end := range map[string]func(cancel context.CancelFunc){
-		"canceled": func(cancel context.CancelFunc) { cancel() },
-		"deleted":  func(context.CancelFunc) { h.Delete(t, log, sid) },
+	for name, end := range map[string]func(sid id.Session, cancel context.CancelFunc){
+		"canceled": func(_ id.Session, cancel context.CancelFunc) { cancel() },
+		"deleted":  func(sid id.Session, _ context.CancelFunc) { h.Delete(t, log, sid) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name == "deleted" {
-				sid = NewSession(t, log, "end of another")
-			}
+			sid := NewSession(t, log, "end by being "+name)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			live, over := make(chan struct{}), make(chan error, 1)
@@ -364,8 +361,12 @@ func testEnd(t *testing.T, h Harness) {
 				}
 				over <- last
 			}()
-			<-live
-			end(cancel)
+			select {
+			case <-live:
+			case err := <-over:
+				t.Fatalf("it ended before its first event: %v", err)
+			}
+			end(sid, cancel)
 			if err := <-over; err != nil {
 				t.Errorf("it ended with %v", err)
 			}
