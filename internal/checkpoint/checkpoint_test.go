@@ -1,7 +1,9 @@
 package checkpoint_test
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,7 +16,7 @@ import (
 	"perdure.dev/perdure/internal/workspace"
 )
 
-// taken is a committed and sealed checkpoint with memory and one layer.
+// taken is a committed checkpoint with memory and one layer.
 type taken struct {
 	dirs  workspace.Dirs
 	store *checkpoint.Store
@@ -22,7 +24,17 @@ type taken struct {
 	hash  string
 }
 
+// take returns a durable one.
 func take(t *testing.T) taken {
+	t.Helper()
+	x := takeWarm(t)
+	if err := x.store.Seal(t.Context(), x.m); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func takeWarm(t *testing.T) taken {
 	t.Helper()
 	x := taken{dirs: workspace.Dirs{Root: t.TempDir()}}
 	if err := x.dirs.Make(); err != nil {
@@ -50,9 +62,6 @@ func take(t *testing.T) taken {
 	write(t, filepath.Join(d.MemoryDir(), "state"), []byte("state"))
 	d.Cut(event.Head{Seq: 7, Hash: "abc"})
 	if x.hash, err = d.Commit(t.Context(), true); err != nil {
-		t.Fatal(err)
-	}
-	if err := x.store.Seal(t.Context(), d.Manifest); err != nil {
 		t.Fatal(err)
 	}
 	x.m = d.Manifest
@@ -163,5 +172,74 @@ func TestAliasSharesMemory(t *testing.T) {
 	complete, broken, err := x.store.List()
 	if err != nil || len(complete) != 1 || len(broken) != 0 {
 		t.Fatalf("%v %v %v", complete, broken, err)
+	}
+}
+
+// TestS6_TornCheckpointIsNeverCalledDurable seals a warm checkpoint after the machine has gone down, as if what was written had not all
+// reached the disk.
+func TestS6_TornCheckpointIsNeverCalledDurable(t *testing.T) {
+	for name, c := range map[string]struct {
+		tear func(t *testing.T, x taken)
+		boot string // "": the same, so that only the daemon had died
+		want string
+	}{
+		"the daemon alone was restarted": {tear: func(*testing.T, taken) {}},
+		"a memory file is empty": {boot: "next", want: "checkpoint_corrupt", tear: func(t *testing.T, x taken) {
+			truncate(t, filepath.Join(x.dirs.Checkpoint(x.m.ID), "memory", "pages"), 0)
+			sealLayers(t, x)
+		}},
+		"memory has its size, but holds zeros": {boot: "next", want: "checkpoint_corrupt", tear: func(t *testing.T, x taken) {
+			write(t, filepath.Join(x.dirs.Checkpoint(x.m.ID), "memory", "pages"), make([]byte, 3<<20))
+			sealLayers(t, x)
+		}},
+		"a layer is empty": {boot: "next", want: "checkpoint_corrupt", tear: func(t *testing.T, x taken) {
+			truncate(t, filepath.Join(x.dirs.LayerFS(x.m.Layers[0]), "root", "file"), 0)
+		}},
+		"nothing is torn":                 {boot: "next", tear: sealLayers},
+		"it was synced before, and whole": {boot: "next", tear: func(t *testing.T, x taken) { syncOnly(t, x) }},
+	} {
+		x := takeWarm(t)
+		c.tear(t, x)
+		s := checkpoint.NewStore(x.dirs)
+		if c.boot != "" {
+			s = checkpoint.StoreOfBoot(x.dirs, c.boot)
+		}
+		if err := s.Seal(t.Context(), x.m); (err == nil) != (c.want == "") || err != nil && errdefs.CodeOf(err) != c.want {
+			t.Errorf("%s: seal says %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// sealLayers does what another checkpoint on the same layers does when it becomes durable.
+func sealLayers(t *testing.T, x taken) {
+	t.Helper()
+	m := x.m
+	m.ID, m.Memory = id.NewCheckpoint(), nil
+	d, err := x.store.Begin(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Commit(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.store.Seal(t.Context(), d.Manifest); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// syncOnly does what a daemon does that stops while it seals.
+func syncOnly(t *testing.T, x taken) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := x.store.Seal(ctx, x.m); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a seal that is stopped says %v", err)
+	}
+}
+
+func truncate(t *testing.T, name string, size int64) {
+	t.Helper()
+	if err := os.Truncate(name, size); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -4,6 +4,7 @@
 //
 //	manifest.json   what belongs to it and how it hashes; written last, so that a directory without one is no checkpoint
 //	memory/         the driver's memory image, if there is one
+//	synced          is there once everything is on stable storage
 //	seal.json       hashes of its file layers; written once everything is on stable storage ("durable")
 //
 // Files are not in it: it names layers, which checkpoints and forks share.
@@ -18,6 +19,7 @@
 //
 //   - Open returns a checkpoint only after its manifest and every byte of its memory image have been checked, this time or, if the files
 //     have not been touched since, by this process before. Otherwise it fails with checkpoint_corrupt.
+//   - Seal never calls durable what a machine that went down in between may have torn.
 //   - Verify checks every byte of manifest, memory and layers.
 //
 // Hashes are BLAKE3 (https://github.com/BLAKE3-team/BLAKE3-specs), 256 bits in lower-case hex.

@@ -31,6 +31,7 @@ type Manifest struct {
 	Memory       *Memory              `json:"memory,omitempty"` // nil: files only
 	OpenExecs    []OpenExec           `json:"open_execs,omitempty"`
 	ProcessCount int                  `json:"process_count"`
+	Boot         string               `json:"boot,omitempty"` // of the machine that wrote it; see Seal
 }
 
 // Environment is what the checkpoint can be restored on.

@@ -27,8 +27,29 @@ type seal struct {
 
 // Seal makes a committed checkpoint durable: everything of it is brought to stable storage, and its layers are hashed.
 // Layers that another checkpoint sealed are not read again.
+//
+// What is written reaches stable storage only here, so that a machine that goes down before may leave files short or empty which the
+// manifest names. A checkpoint of an earlier boot that has no mark of having been synced is therefore checked first: its memory against
+// the manifest's hashes. For layers that nobody has sealed there is nothing to check against; with those, it is not made durable. The
+// error is checkpoint_corrupt then.
+//
+// The sync is not cut short by ctx: a daemon that stops leaves its checkpoints marked.
 func (s *Store) Seal(ctx context.Context, m Manifest) error {
+	synced := filepath.Join(s.dirs.Checkpoint(m.ID), syncedName)
+	if m.Boot != s.boot || s.boot == "" {
+		if _, err := os.Stat(synced); errors.Is(err, fs.ErrNotExist) {
+			if err := s.checkTorn(ctx, m); err != nil {
+				return err
+			}
+		} else if err != nil {
+			return err
+		}
+	}
 	if err := layer.Sync(s.dirs.Root); err != nil {
+		return err
+	}
+	// Not synced itself: where the mark is lost, the checkpoint is checked once more.
+	if err := os.WriteFile(synced, nil, 0o600); err != nil {
 		return err
 	}
 	_, hash, err := m.encode()
@@ -45,6 +66,24 @@ func (s *Store) Seal(ctx context.Context, m Manifest) error {
 	}
 	s.dirs.At("checkpoint.seal")
 	return workspace.WriteJSON(filepath.Join(s.dirs.Checkpoint(m.ID), sealName), out)
+}
+
+// checkTorn looks at a checkpoint that was written before the machine went down.
+func (s *Store) checkTorn(ctx context.Context, m Manifest) error {
+	if m.Memory != nil {
+		s.forget(m.ID)
+		if err := s.checkMemory(ctx, m, filepath.Join(s.dirs.Checkpoint(m.ID), memoryName)); err != nil {
+			return err
+		}
+	}
+	for _, l := range m.Layers {
+		if _, err := os.Stat(filepath.Join(s.dirs.Layer(l), sealName)); errors.Is(err, fs.ErrNotExist) {
+			return corrupt(m.ID, "the machine went down before file layer %s was on stable storage", l)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Store) sealLayer(ctx context.Context, l id.Layer) (layerSeal, error) {

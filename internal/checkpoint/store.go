@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 // Store is the checkpoints of a data directory.
 type Store struct {
 	dirs workspace.Dirs
+	boot string // names the time since the machine started; "" if it cannot be told
 
 	mu      sync.Mutex         // guards checked
 	checked map[string]touched // memory files whose content this process has checked, and how they looked then
@@ -37,12 +39,22 @@ type touched struct {
 
 // NewStore returns the store over dirs.
 func NewStore(dirs workspace.Dirs) *Store {
-	return &Store{dirs: dirs, checked: map[string]touched{}}
+	return &Store{dirs: dirs, boot: bootID(), checked: map[string]touched{}}
+}
+
+// bootID changes with each start of the machine: what the page cache held then is lost. See random(4).
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "" // each checkpoint counts as one of an earlier boot
+	}
+	return strings.TrimSpace(string(b))
 }
 
 const (
 	manifestName = "manifest.json"
 	sealName     = "seal.json"
+	syncedName   = "synced"
 	memoryName   = "memory"
 )
 
@@ -54,7 +66,7 @@ type Draft struct {
 
 // Begin makes room for a checkpoint. The caller fills in the manifest's cut and layers before Commit.
 func (s *Store) Begin(m Manifest) (*Draft, error) {
-	m.Format = Format
+	m.Format, m.Boot = Format, s.boot
 	if m.Environment.Arch == "" {
 		m.Environment.Arch = runtime.GOARCH
 	}

@@ -10,6 +10,7 @@ import (
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/session"
 )
 
 // restore is a checkpoint that has been checked and can be booted, any number of times.
@@ -33,6 +34,13 @@ func (s *Service) prepare(ctx context.Context, c id.Checkpoint, hash, driver str
 	}
 	if r.manifest, r.image, err = s.checkpoints.Open(ctx, c, hash); err != nil {
 		return nil, err
+	}
+	row, err := s.cfg.Rows.Checkpoint(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if row.State == session.CheckpointFailed {
+		r.devolved = append(r.devolved, "certainty about its files: "+row.FailMessage)
 	}
 	env := r.manifest.Environment
 	switch {
