@@ -4,9 +4,10 @@ import "time"
 
 // The values of Session.Status.
 const (
-	StatusIdle     = "idle"     // nothing to do: no goal yet, or the last turn is answered, canceled or at a limit
+	StatusIdle     = "idle"     // nothing to do: no goal yet, or the last turn is answered, interrupted, at a limit or rolled back
 	StatusRunning  = "running"  // a turn is in progress, or one is about to start
 	StatusFinished = "finished" // the agent declared its goal reached
+	StatusCanceled = "canceled" // the last turn was canceled; a new message goes on
 	StatusFailed   = "failed"   // the last turn could not be carried on; a new message tries again
 )
 
@@ -25,8 +26,8 @@ const (
 type Session struct {
 	ID           string        `json:"id"`
 	Name         string        `json:"name"`
-	Status       string        `json:"status" doc:"idle, running, finished or failed."`
-	StopReason   string        `json:"stop_reason" doc:"Why the last turn ended: answered, finished, canceled, interrupted, limit or failed; empty if none did."`
+	Status       string        `json:"status" doc:"idle, running, finished, canceled or failed."`
+	StopReason   string        `json:"stop_reason" doc:"Why the last turn ended: answered, finished, canceled, interrupted, limit, rolled_back, or the code of a failure; empty if none did."`
 	StopMessage  string        `json:"stop_message,omitempty" doc:"The failure or the limit, for people."`
 	StopCode     string        `json:"stop_code,omitempty" doc:"The stable code of the failure."`
 	Result       string        `json:"result,omitempty" doc:"What the agent declared as the result of its goal."`

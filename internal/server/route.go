@@ -45,6 +45,7 @@ func newAPI(r *router) huma.API {
 
 // handle registers a JSON operation.
 func handle[I, O any](s *Server, rt route, f func(context.Context, *I) (O, error)) {
+	s.answers = append(s.answers, reflect.TypeFor[O]())
 	huma.Register(s.api, s.operation(rt), func(ctx context.Context, in *I) (*out[O], error) {
 		v, err := f(ctx, in)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"reflect"
 	"sync"
 	"time"
 
@@ -36,6 +37,8 @@ type Server struct {
 	api  huma.API
 	http *http.Server
 	stop context.CancelCauseFunc // ends streams, not operations
+
+	answers []reflect.Type // of all JSON operations, for the description
 
 	hijacked sync.WaitGroup // attached terminals, which net/http no longer counts
 }

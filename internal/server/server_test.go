@@ -2,18 +2,15 @@ package server_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
 	"perdure.dev/perdure/api"
-	"perdure.dev/perdure/internal/server"
 	"perdure.dev/perdure/internal/server/servertest"
 )
 
@@ -61,20 +58,6 @@ func problemIn(t *testing.T, header http.Header, body string) api.Problem {
 }
 
 const base = "http://perdure/v1"
-
-func TestSpecIsCheckedIn(t *testing.T) {
-	want, err := server.Spec()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile("../../api/openapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Error("api/openapi.yaml is stale: run go generate ./api")
-	}
-}
 
 func TestSessionRoutes(t *testing.T) {
 	d := servertest.NewDaemon(t)
