@@ -61,8 +61,8 @@ type Store struct {
 var _ event.Log = (*Store)(nil)
 
 // Open opens the store in a data directory, making or upgrading it as needed. It fails with data_locked when another process
-// has it open, data_newer when a later version of Perdure wrote it, log_corrupt when it is damaged. Ending ctx later does
-// not close the store; Close does.
+// has it open, data_exposed when others may write into the directory, data_newer when a later version of Perdure wrote it, log_corrupt when
+// it is damaged. Ending ctx later does not close the store; Close does.
 func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	s := &Store{clock: o.Clock, log: o.Logger, hub: newHub(), run: id.NewLease()}
 	if s.clock == nil {
@@ -87,6 +87,9 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 		}
 	}()
 	path := filepath.Join(dir, fileName)
+	if err := private(dir, path, s.log); err != nil {
+		return nil, err
+	}
 	if err := s.openWriter(ctx, path); err != nil {
 		return nil, translate(err)
 	}
