@@ -117,7 +117,7 @@ type run struct {
 	name     string
 	limits   event.Limits
 	usage    event.Usage     // over the session's whole life, abandoned ranges included
-	warned   map[string]bool // limits already warned of
+	warned   map[string]bool // limits on the whole session that have been warned of
 	provider model.Provider  // nil until first needed
 	hist     *history
 	window   int // a window smaller than the configured one that the model has insisted on; 0: none

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"perdure.dev/perdure/internal/event"
@@ -48,7 +49,7 @@ func (r *run) checkLimits(ctx context.Context) (reached *event.LimitData, err er
 		case l.Max <= 0:
 		case l.Used >= l.Max:
 			return &l, nil
-		case l.Used*5 >= l.Max*4 && !r.warned[l.Limit]:
+		case l.Used*5 >= l.Max*4 && !r.hasWarned(l.Limit):
 			if err := r.append(ctx, event.Draft{Type: event.LimitWarned, Data: l}); err != nil {
 				return nil, err
 			}
@@ -56,6 +57,16 @@ func (r *run) checkLimits(ctx context.Context) (reached *event.LimitData, err er
 		}
 	}
 	return nil, nil
+}
+
+// hasWarned reports whether a limit has been warned of: in this turn if it counts within a turn, else ever.
+func (r *run) hasWarned(limit string) bool {
+	switch limit {
+	case limitSteps, limitTime:
+		t := r.hist.view.Turn
+		return t != nil && slices.Contains(t.Warned, limit)
+	}
+	return r.warned[limit]
 }
 
 func (r *run) turnAge() time.Duration {

@@ -25,9 +25,10 @@ func TestLimits(t *testing.T) {
 		name   string
 		limits event.Limits
 		calls  int
+		warned int // in two turns
 	}{
-		{"steps", event.Limits{Steps: 5}, 5},
-		{"total_tokens", event.Limits{TotalTokens: 1000}, 10},
+		{"steps", event.Limits{Steps: 5}, 5, 2}, // counts within a turn
+		{"total_tokens", event.Limits{TotalTokens: 1000}, 10, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, endless, "go", tt.limits)
@@ -53,8 +54,8 @@ func TestLimits(t *testing.T) {
 			if got := w.reasons(); !slices.Equal(got, []string{"limit", "limit"}) {
 				t.Errorf("turns ended %v", got)
 			}
-			if len(only[event.LimitData](w, event.LimitWarned)) != 1 {
-				t.Error("warned twice")
+			if n := len(only[event.LimitData](w, event.LimitWarned)); n != tt.warned {
+				t.Errorf("warned %d times, want %d", n, tt.warned)
 			}
 		})
 	}

@@ -24,6 +24,7 @@ func presentSummary(s session.Summary) api.Session {
 		},
 		Usage: api.Usage{
 			InputTokens: s.Usage.Input, OutputTokens: s.Usage.Output, CachedTokens: s.Usage.Cached, CostMicros: s.Usage.CostMicros,
+			Steps: s.Steps,
 		},
 		Limits: presentLimits(s.Spec.Limits),
 	}

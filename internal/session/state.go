@@ -95,6 +95,7 @@ type Turn struct {
 	Messages []event.Seq `json:"messages"`
 	Steps    int         `json:"steps"` // model requests so far, repeated attempts not counted
 	Usage    event.Usage `json:"usage"`
+	Warned   []string    `json:"warned,omitempty"` // limits of which a warning has been given during it
 	// Abandoned: it was open at the cut that this life began with. It is to be closed, or taken up as a new turn.
 	Abandoned bool `json:"abandoned,omitempty"`
 }

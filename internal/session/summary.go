@@ -57,6 +57,7 @@ type Summary struct {
 	Workspace  Workspace         `json:"workspace"`
 	Fork       *event.ForkOrigin `json:"fork,omitempty"`
 	Usage      event.Usage       `json:"usage"`
+	Steps      int64             `json:"steps,omitempty"` // model calls that were answered
 	HeadSeq    event.Seq         `json:"head_seq"`
 	HeadHash   string            `json:"head_hash"`
 	CreatedAt  time.Time         `json:"created_at"`
@@ -140,6 +141,7 @@ func (s *Summary) foldWork(e event.Event, p any) {
 		s.Usage.Output += d.Usage.Output
 		s.Usage.Cached += d.Usage.Cached
 		s.Usage.CostMicros += d.Usage.CostMicros
+		s.Steps++
 	}
 }
 

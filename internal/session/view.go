@@ -23,7 +23,8 @@ func FoldView(v View, e event.Event) (View, error) {
 		v.Canceling = v.Turn != nil
 		return v, nil
 	case event.MessageUser, event.MessageAgent, event.TurnStarted, event.TurnFinished, event.ModelRequested, event.ModelResponded,
-		event.ModelFailed, event.ContextTrimmed, event.ToolRequested, event.ToolStarted, event.ToolFinished, event.SessionFinished:
+		event.ModelFailed, event.ContextTrimmed, event.ToolRequested, event.ToolStarted, event.ToolFinished, event.SessionFinished,
+		event.LimitWarned:
 	default:
 		return v, nil
 	}
@@ -42,6 +43,8 @@ func FoldView(v View, e event.Event) (View, error) {
 		v.Turn, v.OpenModel, v.Canceling = nil, nil, false
 	case *event.SessionFinishedData:
 		v.Finished = d
+	case *event.LimitData:
+		v.warned(d.Limit)
 	case *event.ContextTrimmedData:
 		v.KeepFrom = &Position{Session: e.SessionID, Seq: d.KeepFrom}
 		if d.KeepSession != "" {
@@ -121,6 +124,15 @@ func (v *View) requestModel(e event.Event, d *event.ModelRequestedData) {
 		t.Steps++
 		v.Turn = &t
 	}
+}
+
+func (v *View) warned(limit string) {
+	if v.Turn == nil {
+		return
+	}
+	t := *v.Turn
+	t.Warned = addName(t.Warned, limit)
+	v.Turn = &t
 }
 
 func (v *View) addUsage(u event.Usage) {

@@ -11,6 +11,7 @@ import (
 // The codes of a store's errors beside those of event.Log.
 const (
 	CodeCheckpointNotFound  = "checkpoint_not_found"
+	CodeEventNotFound       = "event_not_found"
 	CodeDataNewer           = "data_newer"
 	CodeDataLocked          = "data_locked"
 	CodeStoreClosed         = "store_closed"

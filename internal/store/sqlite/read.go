@@ -9,6 +9,7 @@ import (
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/store"
 	"perdure.dev/perdure/internal/store/sqlite/db"
 )
 
@@ -55,6 +56,18 @@ func (s *Store) Read(ctx context.Context, sid id.Session, after event.Seq, limit
 		}
 	}
 	return events, nil
+}
+
+// Event returns an event by its id, wherever it is. Error: event_not_found.
+func (s *Store) Event(ctx context.Context, e id.Event) (event.Event, error) {
+	row, err := s.read.GetEvent(ctx, e)
+	if errors.Is(err, sql.ErrNoRows) {
+		return event.Event{}, errdefs.New(errdefs.NotFound, store.CodeEventNotFound, "there is no event %s", e)
+	}
+	if err != nil {
+		return event.Event{}, s.reading(err)
+	}
+	return eventOf(row), nil
 }
 
 // Head implements event.Log.

@@ -39,6 +39,7 @@ func summaryOf(r db.Session) (session.Summary, error) {
 			ID: r.WorkspaceID, State: r.WorkspaceState, Driver: r.Driver, SandboxID: r.SandboxID, Base: r.BaseCheckpointID,
 		},
 		Usage:   event.Usage{Input: r.UsageInput, Output: r.UsageOutput, Cached: r.UsageCached, CostMicros: r.UsageCostMicros},
+		Steps:   r.UsageSteps,
 		HeadSeq: event.Seq(r.HeadSeq), HeadHash: r.HeadHash,
 		CreatedAt: fromMicros(r.CreatedAt), UpdatedAt: fromMicros(r.UpdatedAt), LastActivity: fromMicros(r.LastActivity),
 	}
@@ -62,7 +63,7 @@ func insertParams(s session.Summary) db.InsertSessionParams {
 		ID: s.ID, Name: s.Name, Goal: s.Goal, Spec: string(spec), Status: s.Status, StopReason: s.StopReason, OpenTurn: int64(s.OpenTurn),
 		WorkspaceID: s.Workspace.ID, WorkspaceState: s.Workspace.State, Driver: s.Workspace.Driver, SandboxID: s.Workspace.SandboxID,
 		BaseCheckpointID: s.Workspace.Base, UsageInput: s.Usage.Input, UsageOutput: s.Usage.Output, UsageCached: s.Usage.Cached,
-		UsageCostMicros: s.Usage.CostMicros, HeadSeq: int64(s.HeadSeq), HeadHash: s.HeadHash,
+		UsageCostMicros: s.Usage.CostMicros, UsageSteps: s.Steps, HeadSeq: int64(s.HeadSeq), HeadHash: s.HeadHash,
 		LastActivity: micros(s.LastActivity), CreatedAt: micros(s.CreatedAt), UpdatedAt: micros(s.UpdatedAt),
 	}
 	if s.Fork != nil {
@@ -75,7 +76,7 @@ func updateParams(s session.Summary) db.UpdateSessionParams {
 	return db.UpdateSessionParams{
 		ID: s.ID, Status: s.Status, StopReason: s.StopReason, OpenTurn: int64(s.OpenTurn),
 		WorkspaceState: s.Workspace.State, Driver: s.Workspace.Driver, SandboxID: s.Workspace.SandboxID, BaseCheckpointID: s.Workspace.Base,
-		UsageInput: s.Usage.Input, UsageOutput: s.Usage.Output, UsageCached: s.Usage.Cached, UsageCostMicros: s.Usage.CostMicros,
+		UsageInput: s.Usage.Input, UsageOutput: s.Usage.Output, UsageCached: s.Usage.Cached, UsageCostMicros: s.Usage.CostMicros, UsageSteps: s.Steps,
 		HeadSeq: int64(s.HeadSeq), HeadHash: s.HeadHash, LastActivity: micros(s.LastActivity), UpdatedAt: micros(s.UpdatedAt),
 	}
 }

@@ -145,3 +145,19 @@ func TestUpgradeFromEverySchema(t *testing.T) {
 		})
 	}
 }
+
+// Model calls that were answered before rows counted them count too.
+func TestUpgradeCountsTheStepsOfOldLogs(t *testing.T) {
+	raw, err := os.ReadFile("testdata/schema/v1.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	execSQL(t, dir, string(raw)+`
+		INSERT INTO events SELECT id, 1001, 'evt_a', 'model.responded', 'agent', 0, '', '{}', '' FROM sessions WHERE name = 'old';
+		INSERT INTO events SELECT id, 1002, 'evt_b', 'model.responded', 'agent', 0, '', '{}', '' FROM sessions WHERE name = 'old';`)
+	row, err := open(t, dir).Session(t.Context(), "old")
+	if err != nil || row.Steps != 2 {
+		t.Fatalf("%d steps, %v", row.Steps, err)
+	}
+}

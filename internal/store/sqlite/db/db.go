@@ -63,6 +63,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.getCheckpointStmt, err = db.PrepareContext(ctx, getCheckpoint); err != nil {
 		return nil, fmt.Errorf("error preparing query GetCheckpoint: %w", err)
 	}
+	if q.getEventStmt, err = db.PrepareContext(ctx, getEvent); err != nil {
+		return nil, fmt.Errorf("error preparing query GetEvent: %w", err)
+	}
 	if q.getHeadStmt, err = db.PrepareContext(ctx, getHead); err != nil {
 		return nil, fmt.Errorf("error preparing query GetHead: %w", err)
 	}
@@ -191,6 +194,11 @@ func (q *Queries) Close() error {
 	if q.getCheckpointStmt != nil {
 		if cerr := q.getCheckpointStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing getCheckpointStmt: %w", cerr)
+		}
+	}
+	if q.getEventStmt != nil {
+		if cerr := q.getEventStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getEventStmt: %w", cerr)
 		}
 	}
 	if q.getHeadStmt != nil {
@@ -345,6 +353,7 @@ type Queries struct {
 	expireIdempotencyStmt     *sql.Stmt
 	finishIdempotencyStmt     *sql.Stmt
 	getCheckpointStmt         *sql.Stmt
+	getEventStmt              *sql.Stmt
 	getHeadStmt               *sql.Stmt
 	getIdempotencyStmt        *sql.Stmt
 	getSessionStmt            *sql.Stmt
@@ -384,6 +393,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		expireIdempotencyStmt:     q.expireIdempotencyStmt,
 		finishIdempotencyStmt:     q.finishIdempotencyStmt,
 		getCheckpointStmt:         q.getCheckpointStmt,
+		getEventStmt:              q.getEventStmt,
 		getHeadStmt:               q.getHeadStmt,
 		getIdempotencyStmt:        q.getIdempotencyStmt,
 		getSessionStmt:            q.getSessionStmt,

@@ -26,6 +26,27 @@ func (q *Queries) DeleteEventsFrom(ctx context.Context, arg DeleteEventsFromPara
 	return err
 }
 
+const getEvent = `-- name: GetEvent :one
+SELECT session_id, seq, id, type, actor_id, created_at, causation_id, data, hash FROM events WHERE id = ?
+`
+
+func (q *Queries) GetEvent(ctx context.Context, argID id.Event) (Event, error) {
+	row := q.queryRow(ctx, q.getEventStmt, getEvent, argID)
+	var i Event
+	err := row.Scan(
+		&i.SessionID,
+		&i.Seq,
+		&i.ID,
+		&i.Type,
+		&i.ActorID,
+		&i.CreatedAt,
+		&i.CausationID,
+		&i.Data,
+		&i.Hash,
+	)
+	return i, err
+}
+
 const insertEvent = `-- name: InsertEvent :exec
 INSERT INTO events (session_id, seq, id, type, actor_id, created_at, causation_id, data, hash)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)

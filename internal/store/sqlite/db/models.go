@@ -89,4 +89,5 @@ type Session struct {
 	CreatedAt        int64
 	UpdatedAt        int64
 	DeletedAt        sql.NullInt64
+	UsageSteps       int64
 }

@@ -64,7 +64,7 @@ func (q *Queries) GetHead(ctx context.Context, argID id.Session) (GetHeadRow, er
 }
 
 const getSession = `-- name: GetSession :one
-SELECT id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id, parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, head_seq, head_hash, lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at FROM sessions WHERE id = ?
+SELECT id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id, parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, head_seq, head_hash, lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at, usage_steps FROM sessions WHERE id = ?
 `
 
 func (q *Queries) GetSession(ctx context.Context, argID id.Session) (Session, error) {
@@ -98,12 +98,13 @@ func (q *Queries) GetSession(ctx context.Context, argID id.Session) (Session, er
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.UsageSteps,
 	)
 	return i, err
 }
 
 const getSessionByName = `-- name: GetSessionByName :one
-SELECT id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id, parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, head_seq, head_hash, lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at FROM sessions WHERE name = ? AND deleted_at IS NULL
+SELECT id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id, parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, head_seq, head_hash, lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at, usage_steps FROM sessions WHERE name = ? AND deleted_at IS NULL
 `
 
 func (q *Queries) GetSessionByName(ctx context.Context, name string) (Session, error) {
@@ -137,6 +138,7 @@ func (q *Queries) GetSessionByName(ctx context.Context, name string) (Session, e
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.UsageSteps,
 	)
 	return i, err
 }
@@ -144,9 +146,9 @@ func (q *Queries) GetSessionByName(ctx context.Context, name string) (Session, e
 const insertSession = `-- name: InsertSession :exec
 INSERT INTO sessions (
     id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id,
-    parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, head_seq, head_hash,
+    parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, usage_steps, head_seq, head_hash,
     lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', 0, ?, ?, ?, NULL)
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', 0, ?, ?, ?, NULL)
 `
 
 type InsertSessionParams struct {
@@ -169,6 +171,7 @@ type InsertSessionParams struct {
 	UsageOutput      int64
 	UsageCached      int64
 	UsageCostMicros  int64
+	UsageSteps       int64
 	HeadSeq          int64
 	HeadHash         string
 	LastActivity     int64
@@ -197,6 +200,7 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 		arg.UsageOutput,
 		arg.UsageCached,
 		arg.UsageCostMicros,
+		arg.UsageSteps,
 		arg.HeadSeq,
 		arg.HeadHash,
 		arg.LastActivity,
@@ -207,7 +211,7 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 }
 
 const listSessions = `-- name: ListSessions :many
-SELECT id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id, parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, head_seq, head_hash, lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at FROM sessions
+SELECT id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id, parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, head_seq, head_hash, lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at, usage_steps FROM sessions
 WHERE deleted_at IS NULL
   AND id > ?1
   AND (CAST(?2 AS TEXT) = '' OR instr(name, CAST(?2 AS TEXT)) = 1)
@@ -268,6 +272,7 @@ func (q *Queries) ListSessions(ctx context.Context, arg ListSessionsParams) ([]S
 			&i.CreatedAt,
 			&i.UpdatedAt,
 			&i.DeletedAt,
+			&i.UsageSteps,
 		); err != nil {
 			return nil, err
 		}
@@ -328,7 +333,7 @@ func (q *Queries) Unreachable(ctx context.Context) ([]id.Session, error) {
 const updateSession = `-- name: UpdateSession :exec
 UPDATE sessions SET
     status = ?, stop_reason = ?, open_turn = ?, workspace_state = ?, driver = ?, sandbox_id = ?, base_checkpoint_id = ?,
-    usage_input = ?, usage_output = ?, usage_cached = ?, usage_cost_micros = ?, head_seq = ?, head_hash = ?,
+    usage_input = ?, usage_output = ?, usage_cached = ?, usage_cost_micros = ?, usage_steps = ?, head_seq = ?, head_hash = ?,
     last_activity = ?, updated_at = ?
 WHERE id = ?
 `
@@ -345,6 +350,7 @@ type UpdateSessionParams struct {
 	UsageOutput      int64
 	UsageCached      int64
 	UsageCostMicros  int64
+	UsageSteps       int64
 	HeadSeq          int64
 	HeadHash         string
 	LastActivity     int64
@@ -365,6 +371,7 @@ func (q *Queries) UpdateSession(ctx context.Context, arg UpdateSessionParams) er
 		arg.UsageOutput,
 		arg.UsageCached,
 		arg.UsageCostMicros,
+		arg.UsageSteps,
 		arg.HeadSeq,
 		arg.HeadHash,
 		arg.LastActivity,

@@ -14,3 +14,6 @@ DELETE FROM events WHERE session_id = ? AND seq >= ?;
 
 -- name: LastSeq :one
 SELECT seq FROM events WHERE session_id = ? ORDER BY seq DESC LIMIT 1;
+
+-- name: GetEvent :one
+SELECT session_id, seq, id, type, actor_id, created_at, causation_id, data, hash FROM events WHERE id = ?;
