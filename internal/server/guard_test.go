@@ -165,6 +165,14 @@ func TestUnixSocket(t *testing.T) {
 	if _, err := server.ListenUnix(t.Context(), "/tmp/"+strings.Repeat("x", 120)); errdefs.CodeOf(err) != "socket_path_too_long" {
 		t.Errorf("a long path: %v", err)
 	}
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := server.ListenUnix(t.Context(), path)
+	if err != nil || l.Addr().Network() != "unix" || l.Addr().String() != path {
+		t.Errorf("listening on %s = %v, %v", path, l.Addr(), err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
 	d.Stop(t)
 	if _, err := os.Stat(d.Socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there: %v", err)

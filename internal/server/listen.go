@@ -57,6 +57,9 @@ type unixListener struct {
 	info os.FileInfo
 }
 
+// Addr is the socket's own path: the listener beneath knows only the name under which it was made.
+func (l *unixListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
+
 func (l *unixListener) Close() error {
 	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.info) {
 		os.Remove(l.path)
