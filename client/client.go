@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"perdure.dev/perdure/internal/clock"
@@ -18,7 +19,9 @@ type Options struct {
 	Addr     string        // host:port, or a URL
 	Token    string        // for Addr
 	RetryFor time.Duration // how long to go on trying to reach a daemon that does not answer; 0: 10 s, < 0: not at all
-	Clock    clock.Clock   // nil: the machine's
+	// ReachFor is the same for a daemon that has never answered this client: nobody may be there at all. 0: as RetryFor.
+	ReachFor time.Duration
+	Clock    clock.Clock // nil: the machine's
 }
 
 // Client talks to one daemon.
@@ -27,20 +30,26 @@ type Client struct {
 	token    string
 	http     *http.Client
 	retryFor time.Duration
+	reachFor time.Duration
+	reached  atomic.Bool // it has answered once
 	clock    clock.Clock
 	where    string // for messages
+	local    bool   // where is a socket
 }
 
 const (
 	defaultRetryFor = 10 * time.Second
-	dialTimeout     = 10 * time.Second
+	dialTimeout     = 5 * time.Second
 )
 
 // New makes a client. It connects to nothing.
 func New(o Options) (*Client, error) {
-	c := &Client{token: o.Token, retryFor: o.RetryFor, clock: o.Clock}
+	c := &Client{token: o.Token, retryFor: o.RetryFor, reachFor: o.ReachFor, clock: o.Clock}
 	if c.retryFor == 0 {
 		c.retryFor = defaultRetryFor
+	}
+	if c.reachFor == 0 {
+		c.reachFor = c.retryFor
 	}
 	if c.clock == nil {
 		c.clock = clock.System{}
@@ -50,7 +59,7 @@ func New(o Options) (*Client, error) {
 	c.http = &http.Client{Transport: t}
 	switch {
 	case o.Socket != "":
-		c.where = o.Socket
+		c.where, c.local = o.Socket, true
 		c.base = url.URL{Scheme: "http", Host: "perdure"}
 		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", o.Socket) }
 	case o.Addr != "":

@@ -65,6 +65,44 @@ func TestUnreachableDaemon(t *testing.T) {
 	}
 }
 
+// A daemon that never answered is given up soon; one that has answered is given the time to come back.
+func TestUnreachableDaemonIsToldOfSoon(t *testing.T) {
+	for _, o := range []client.Options{{Socket: t.TempDir() + "/none"}, {Addr: "127.0.0.1:1"}} {
+		o.RetryFor, o.ReachFor = time.Hour, time.Millisecond
+		c, err := client.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err = c.Health(ctx)
+		if errdefs.CodeOf(err) != "daemon_unreachable" || !strings.Contains(errdefs.HintOf(err), "perdure serve") {
+			t.Errorf("%s: %v, hint %q", c.Where(), err, errdefs.HintOf(err))
+		}
+	}
+	d := servertest.NewDaemon(t)
+	c, err := client.New(client.Options{Socket: d.Socket, ReachFor: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session(t, c, "s")
+	d.Kill()
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Session(t.Context(), "s")
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("it was given up: %v", err)
+	case <-time.After(50 * time.Millisecond): // many times ReachFor
+	}
+	d.Start(t)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestN1_FirstRequestAfterARestartSucceeds(t *testing.T) {
 	d := servertest.NewDaemon(t)
 	c := connect(t, d)

@@ -80,6 +80,7 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 		}
 		return nil, &brokenError{err}
 	}
+	c.reached.Store(true)
 	if res.StatusCode >= 400 {
 		defer res.Body.Close()
 		return nil, problemOf(res)
@@ -141,7 +142,10 @@ type retry struct {
 func (c *Client) newRetry() *retry { return &retry{c: c} }
 
 // ok notes that the daemon answered.
-func (r *retry) ok() { r.n = 0 }
+func (r *retry) ok() {
+	r.n = 0
+	r.c.reached.Store(true)
+}
 
 const (
 	firstWait = 20 * time.Millisecond
@@ -164,7 +168,11 @@ func (r *retry) again(ctx context.Context, err error) error {
 	}
 	r.n++
 	// The daemon that says "in flight" is there, so that wait has no limit but the caller's.
-	if !inFlight && now.Sub(r.since) >= r.c.retryFor {
+	limit := r.c.retryFor
+	if !r.c.reached.Load() {
+		limit = r.c.reachFor
+	}
+	if !inFlight && now.Sub(r.since) >= limit {
 		return r.c.unreachable(err)
 	}
 	wait := min(firstWait<<min(r.n-1, 10), longWait)
@@ -175,8 +183,11 @@ func (r *retry) again(ctx context.Context, err error) error {
 }
 
 func (c *Client) unreachable(err error) error {
-	return (&errdefs.Error{Kind: errdefs.Unavailable, Code: "daemon_unreachable", Message: "no daemon answers at " + c.where, Err: err}).
-		WithHint("Start one with: perdure serve. See DATA/daemon.log if it does not stay up.")
+	e := &errdefs.Error{Kind: errdefs.Unavailable, Code: "daemon_unreachable", Message: "no daemon answers at " + c.where, Err: err}
+	if c.local {
+		return e.WithHint("Start one with: perdure serve. See daemon.log in its data directory if it does not stay up.")
+	}
+	return e.WithHint("Check the address, and that the daemon there was started with: perdure serve --listen ADDR")
 }
 
 // contextError is the reason for which the caller gave up, with a kind.

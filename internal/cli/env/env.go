@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"perdure.dev/perdure/client"
 	"perdure.dev/perdure/internal/errdefs"
@@ -57,6 +58,9 @@ func (e *Env) DataDir() (string, error) {
 	return abs, errdefs.Wrap(err, errdefs.Invalid, "no_data_dir", "finding the data directory")
 }
 
+// reachFor is how long a daemon may take to answer for the first time. One that is to be there but is not is told of at once.
+const reachFor = 300 * time.Millisecond
+
 // Client returns the connection to the daemon. Unless --host names one elsewhere, it starts one that does not run.
 func (e *Env) Client(ctx context.Context) (*client.Client, error) {
 	if e.client != nil {
@@ -72,7 +76,7 @@ func (e *Env) Client(ctx context.Context) (*client.Client, error) {
 	}
 	var err error
 	if host != "" {
-		e.client, err = client.New(client.Options{Addr: host, Token: token})
+		e.client, err = client.New(client.Options{Addr: host, Token: token, ReachFor: reachFor})
 		return e.client, err
 	}
 	dir, err := e.DataDir()
@@ -88,7 +92,11 @@ func (e *Env) Client(ctx context.Context) (*client.Client, error) {
 			return nil, err
 		}
 	}
-	e.client, err = client.New(client.Options{Socket: socket})
+	o := client.Options{Socket: socket}
+	if e.Socket != "" {
+		o.ReachFor = reachFor
+	}
+	e.client, err = client.New(o)
 	return e.client, err
 }
 
