@@ -9,65 +9,85 @@ import (
 )
 
 // fifos are the streams of one interpreted command: the interpreter opens them by name, so that each command has its own and
-// what an earlier one left running cannot write into a later one's.
+// what an earlier one left running cannot write into a later one's. They are made before their command is there.
 type fifos struct {
-	dir, name string
-	out       [2]*os.File // our reading ends
-	hold      [2]*os.File // writing ends that keep ours from seeing an end before the interpreter has opened its own
-	in        *os.File    // our writing end of the input; nil: none
-	reader    *os.File    // keeps the input writable until the interpreter has opened it
+	dir    string
+	number int
+	out    [2]*os.File // our reading ends
+	hold   [2]int      // writing ends that keep ours from seeing an end before the interpreter has opened its own
+	in     *os.File    // our writing end of the input; nil: none
+	reader int         // keeps the input writable until the interpreter has opened it
 }
 
-func makeFIFOs(dir string, n int, input bool) (*fifos, error) {
-	f := &fifos{dir: dir, name: strconv.Itoa(n)}
-	err := f.make(input)
-	if err != nil {
-		f.abandon()
-		return nil, err
+// none is the descriptor of what is not open.
+const none = -1
+
+func makeFIFOs(dir string, number int) (*fifos, error) {
+	f := &fifos{dir: dir, number: number, hold: [2]int{none, none}, reader: none}
+	for i, suffix := range []string{".out", ".err"} {
+		fd, err := f.open(suffix, unix.O_RDONLY)
+		if err != nil {
+			f.abandon()
+			return nil, err
+		}
+		f.out[i] = os.NewFile(uintptr(fd), f.path(suffix))
+		if f.hold[i], err = openFIFO(f.path(suffix), unix.O_WRONLY); err != nil {
+			f.abandon()
+			return nil, err
+		}
 	}
 	return f, nil
 }
 
-func (f *fifos) make(input bool) error {
-	for i, suffix := range []string{".out", ".err"} {
-		var err error
-		path := f.path(suffix)
-		if err := unix.Mkfifo(path, 0o600); err != nil {
-			return err
-		}
-		if f.out[i], err = os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
-			return err
-		}
-		if f.hold[i], err = os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0); err != nil {
-			return err
-		}
-	}
-	if !input {
-		return nil
-	}
-	path := f.path(".in")
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		return err
-	}
+// input adds the standard input.
+func (f *fifos) input() error {
 	var err error
-	if f.reader, err = os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
+	if f.reader, err = f.open(".in", unix.O_RDONLY); err != nil {
 		return err
 	}
-	f.in, err = os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0)
+	fd, err := openFIFO(f.path(".in"), unix.O_WRONLY)
+	if err == nil {
+		f.in = os.NewFile(uintptr(fd), f.path(".in"))
+	}
 	return err
 }
 
-func (f *fifos) path(suffix string) string { return filepath.Join(f.dir, f.name+suffix) }
+// open makes a FIFO and opens it.
+func (f *fifos) open(suffix string, how int) (int, error) {
+	if err := unix.Mkfifo(f.path(suffix), 0o600); err != nil {
+		return none, err
+	}
+	return openFIFO(f.path(suffix), how)
+}
 
-// release lets the streams end with their last writer, once the command has opened them.
-func (f *fifos) release() {
-	for _, h := range append(f.hold[:], f.reader) {
-		if h != nil {
-			h.Close()
+func openFIFO(path string, how int) (int, error) {
+	for {
+		fd, err := unix.Open(path, how|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err == nil {
+			return fd, nil
+		}
+		if err != unix.EINTR {
+			return none, err
 		}
 	}
-	for _, suffix := range []string{"", ".out", ".err", ".in"} {
-		os.Remove(f.path(suffix)) // those in use stay usable; others were never made
+}
+
+func (f *fifos) path(suffix string) string {
+	return filepath.Join(f.dir, strconv.Itoa(f.number)+suffix)
+}
+
+// release lets the streams end with their last writer, once the command has opened them. Those in use stay usable without a name.
+func (f *fifos) release() {
+	unix.Unlink(f.path(".out"))
+	unix.Unlink(f.path(".err"))
+	if f.in != nil || f.reader != none {
+		unix.Unlink(f.path(".in"))
+	}
+	for _, fd := range []*int{&f.hold[0], &f.hold[1], &f.reader} {
+		if *fd != none {
+			unix.Close(*fd)
+			*fd = none
+		}
 	}
 }
 

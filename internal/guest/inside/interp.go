@@ -25,9 +25,10 @@ type interp struct {
 	busy    bool // the worker is at work
 	proc    *interpProc
 	count   int    // numbers commands
-	starts  int    // of the process
+	spare   *fifos // for the next command; nil: there are none yet
+	code    *os.File
+	seed    string // what the next command's header tells bash to seed $RANDOM with; "": nothing
 	cwd     string // as of the last command that ended
-	exports string // what declare -px printed then
 	notice  string // why the interpreter had to be started anew, for the next command to tell
 }
 
@@ -128,18 +129,70 @@ func (i *interp) unqueue(c *command) bool {
 	return true
 }
 
-// prepare makes sure that the interpreter runs, and returns it with the next command's number and the notice that is due.
-func (i *interp) prepare() (p *interpProc, n int, notice string, err error) {
+// turn is what a command gets when its turn has come.
+type turn struct {
+	proc   *interpProc
+	fifos  *fifos
+	notice string // that is due
+	seed   string // for the header
+}
+
+// prepare makes sure that the interpreter runs and knows the next command's text.
+func (i *interp) prepare(code string) (t turn, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.proc == nil {
 		if err := i.startLocked(); err != nil {
-			return nil, 0, "", err
+			return t, err
 		}
 	}
+	if err := i.writeLocked(code); err != nil {
+		return t, err
+	}
+	if err := i.stockLocked(); err != nil {
+		return t, err
+	}
+	t = turn{i.proc, i.spare, i.notice, "-"}
+	if i.seed != "" {
+		t.seed = i.seed
+	}
+	i.spare, i.notice, i.seed = nil, "", ""
+	return t, nil
+}
+
+// writeLocked puts a command's text into the file that the interpreter reads, whole, before it runs any of it.
+func (i *interp) writeLocked(code string) error {
+	if i.code == nil {
+		fd, err := unix.Open(filepath.Join(i.dir, "code"), unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			return err
+		}
+		i.code = os.NewFile(uintptr(fd), "code")
+	}
+	if err := i.code.Truncate(0); err != nil {
+		return err
+	}
+	_, err := i.code.WriteAt([]byte(code), 0)
+	return err
+}
+
+// stock makes the streams of the next command ahead of it.
+func (i *interp) stock() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.stockLocked()
+}
+
+func (i *interp) stockLocked() error {
+	if i.spare != nil {
+		return nil
+	}
 	i.count++
-	notice, i.notice = i.notice, ""
-	return i.proc, i.count, notice, nil
+	f, err := makeFIFOs(i.dir, i.count)
+	if err == nil {
+		i.spare = f
+	}
+	return err
 }
 
 // died forgets a process that has ended. The next command starts a new one and says why.
@@ -156,14 +209,11 @@ func (i *interp) died(p *interpProc, why string) {
 	}
 }
 
-func (i *interp) remember(cwd, exports string) {
+func (i *interp) remember(cwd string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if cwd != "" {
 		i.cwd = cwd
-	}
-	if exports != "" {
-		i.exports = exports
 	}
 }
 
@@ -172,7 +222,6 @@ func (i *interp) startLocked() error {
 	if err := os.MkdirAll(i.dir, 0o700); err != nil {
 		return err
 	}
-	i.starts++
 	env := i.g.environment(nil, "", false)
 	argv, err := i.command(env)
 	if err != nil {

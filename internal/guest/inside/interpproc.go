@@ -3,12 +3,17 @@ package inside
 import (
 	"bufio"
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"perdure.dev/perdure/internal/guest/wire"
 )
 
 //go:embed shell.sh
@@ -17,16 +22,27 @@ var shellDriver string
 //go:embed python.py
 var pythonDriver string
 
-// controlFD and answerFD are the interpreter's ends of the control pipes; high, so that programs do not meet them.
-const (
-	controlFD = 250
-	answerFD  = 251
-)
+// savedFD is where bash keeps the first descriptor that a redirection replaces, unless something is open there (SHELL_FD_BASE in its
+// redir.c). Its driver relies on it.
+const savedFD = 10
+
+// headerLength is the length of what announces a command to an interpreter, in bytes. It holds the longest exec id.
+const headerLength = wire.MaxExecID + 64
+
+// header announces a command: its number, its exec id, whether it has input, and a seed or "-", padded with blanks. It is written at
+// once and is shorter than PIPE_BUF, so that an interpreter gets it whole.
+func header(number int, exec string, input bool, seed string) []byte {
+	in := 0
+	if input {
+		in = 1
+	}
+	return fmt.Appendf(make([]byte, 0, headerLength), "%-*s", headerLength, fmt.Sprintf("%d %s %d %s ", number, exec, in, seed))
+}
 
 // interpProc is one life of an interpreter.
 type interpProc struct {
 	pid      int
-	control  *os.File
+	control  *os.File // blocks; one header fits in it at any time
 	answers  chan answer
 	exited   chan struct{} // closed after status is set
 	status   unix.WaitStatus
@@ -34,7 +50,10 @@ type interpProc struct {
 }
 
 // answer is what an interpreter says about a command: a status, or "opened" when it has opened the command's input.
-type answer struct{ number, status, cwd, exports string }
+type answer struct{ number, status, cwd string }
+
+// answerMark begins an answer, between two NULs.
+const answerMark = "perdure"
 
 // command returns the argument vector of the interpreter.
 func (i *interp) command(env []string) ([]string, error) {
@@ -50,56 +69,72 @@ func (i *interp) command(env []string) ([]string, error) {
 	if err := os.WriteFile(driver, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
+	length := strconv.Itoa(headerLength)
 	if i.kind == "python" {
-		return []string{path, "-u", driver, i.dir}, nil
+		return []string{path, "-u", driver, i.dir, length}, nil
 	}
 	restore := ""
-	if i.exports != "" {
+	if exports := savedExports(i.dir); exports != "" {
 		restore = filepath.Join(i.dir, "exports")
-		if err := os.WriteFile(restore, []byte(i.exports), 0o600); err != nil {
+		if err := os.WriteFile(restore, []byte(exports), 0o600); err != nil {
 			return nil, err
 		}
 	}
-	return []string{path, "--noprofile", "--norc", driver, i.dir, i.cwd, restore}, nil
+	return []string{path, "--noprofile", "--norc", driver, i.dir, i.cwd, restore, length}, nil
+}
+
+// savedExports returns the exported variables that the last shell wrote down after its last command, as declare -px prints them. It
+// takes the newer of two files that is whole.
+func savedExports(dir string) string {
+	last, exports := 0, ""
+	for _, name := range []string{"exports.0", "exports.1"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			continue
+		}
+		text, rest, _ := strings.Cut(string(data), "\x00")
+		number, whole := strings.CutSuffix(rest, "\x00")
+		if n, err := strconv.Atoi(number); whole && err == nil && n > last {
+			last, exports = n, text
+		}
+	}
+	return exports
 }
 
 func (g *Guest) startInterpProc(i *interp, argv, env []string, cwd string) (*interpProc, error) {
-	controlFar, control, err := pipe(false)
+	var far []int
+	defer func() {
+		for _, fd := range far {
+			unix.Close(fd)
+		}
+	}()
+	// Not for the poller, whom each byte read from the other end would wake.
+	controlFar, control, err := rawPipe()
 	if err != nil {
 		return nil, err
 	}
-	answerFar, answers, err := pipe(true)
+	far = append(far, controlFar)
+	answersFar, answers, err := pipe(true)
 	if err != nil {
-		unix.Close(controlFar)
-		control.Close()
-		return nil, err
+		return nil, errors.Join(err, control.Close())
 	}
+	far = append(far, answersFar)
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		unix.Close(controlFar)
-		unix.Close(answerFar)
-		control.Close()
-		answers.Close()
-		return nil, err
+		return nil, errors.Join(err, control.Close(), answers.Close())
 	}
-	files := make([]uintptr, answerFD+1)
-	for fd := range files {
-		files[fd] = ^uintptr(0) // closed in the child
-	}
-	files[0], files[1], files[2] = uintptr(null), uintptr(null), uintptr(null)
-	files[controlFD], files[answerFD] = uintptr(controlFar), uintptr(answerFar)
+	far = append(far, null)
 	if info, err := os.Stat(cwd); err != nil || !info.IsDir() {
 		cwd = "/"
 	}
+	files := []uintptr{uintptr(controlFar), uintptr(answersFar), uintptr(null)}
+	for len(files) <= savedFD { // a guest that is not process 1 may have inherited something there
+		files = append(files, ^uintptr(0)) // closed in the child
+	}
 	attr := &syscall.ProcAttr{Dir: cwd, Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}}
 	pid, ends, err := g.fork(argv[0], argv, attr)
-	unix.Close(controlFar)
-	unix.Close(answerFar)
-	unix.Close(null)
 	if err != nil {
-		control.Close()
-		answers.Close()
-		return nil, err
+		return nil, errors.Join(err, control.Close(), answers.Close())
 	}
 	p := &interpProc{
 		pid: pid, control: control, answers: make(chan answer, 4), exited: make(chan struct{}), reseeded: make(chan string, 1),
@@ -115,7 +150,16 @@ func (g *Guest) startInterpProc(i *interp, argv, env []string, cwd string) (*int
 	return p, nil
 }
 
-// listen reads answers until the interpreter has ended.
+// rawPipe returns a pipe of which both ends block.
+func rawPipe() (int, *os.File, error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return none, nil, err
+	}
+	return p[0], os.NewFile(uintptr(p[1]), "pipe"), nil
+}
+
+// listen reads answers until the interpreter has ended, and skips what is none.
 func (p *interpProc) listen(f *os.File) {
 	r := bufio.NewReaderSize(f, 16<<10)
 	field := func() (string, error) {
@@ -126,14 +170,20 @@ func (p *interpProc) listen(f *os.File) {
 		return s[:len(s)-1], nil
 	}
 	for {
-		var fields [4]string
+		mark, err := field()
+		if err != nil {
+			return
+		}
+		if mark != answerMark {
+			continue
+		}
+		var fields [3]string
 		for i := range fields {
-			var err error
 			if fields[i], err = field(); err != nil {
 				return
 			}
 		}
-		a := answer{fields[0], fields[1], fields[2], fields[3]}
+		a := answer{fields[0], fields[1], fields[2]}
 		if a.number == "reseeded" {
 			select {
 			case p.reseeded <- a.status:

@@ -1,6 +1,7 @@
-# The driver of a persistent Python. It takes one line per call from descriptor 250, runs the source file that the line names
-# with streams of its own, and answers on 251 with NUL-terminated fields: number, status, directory, nothing.
-def _drive(directory):
+# The driver of a persistent Python. It begins with the control pipe as standard input and the pipe of answers as standard output. It
+# takes one line per call (see header in interpproc.go), runs the source file "code" with streams of its own, and answers with a mark
+# and three fields, all NUL-terminated: number, status, directory.
+def _drive(directory, length):
     import ast, builtins, io, linecache, os, signal, sys, threading, traceback, types
 
     me = __file__
@@ -10,10 +11,11 @@ def _drive(directory):
     sys.argv = [""]
     if "" not in sys.path:
         sys.path.insert(0, "")
-    for fd in (250, 251):
-        os.set_inheritable(fd, False)
-    control = os.fdopen(250, "rb", buffering=0)
     tty_null = os.open("/dev/null", os.O_RDWR)
+    for fd, far in ((0, 250), (1, 251)):
+        os.dup2(fd, far, inheritable=False)
+        os.dup2(tty_null, fd)
+    control = os.fdopen(250, "rb", buffering=0)
 
     class Call:
         """The streams of one call. Threads that it started keep them."""
@@ -171,7 +173,7 @@ def _drive(directory):
             cwd = os.getcwd()
         except OSError:
             cwd = ""
-        os.write(251, b"\0".join([number.encode(), str(status).encode(), os.fsencode(cwd), b"", b""]))
+        os.write(251, b"\0".join([b"", b"perdure", number.encode(), str(status).encode(), os.fsencode(cwd), b""]))
 
     def show(kind, value, tb):
         while tb is not None and tb.tb_frame.f_code.co_filename == me:
@@ -223,7 +225,7 @@ def _drive(directory):
         state["call"] = call
         status = 0
         try:
-            with open(path, encoding="utf-8", errors="surrogateescape", newline="") as f:
+            with open(os.path.join(directory, "code"), encoding="utf-8", errors="surrogateescape", newline="") as f:
                 source = f.read()
             state["running"] = True
             execute(number, source)
@@ -257,13 +259,13 @@ def _drive(directory):
 
     pending = b""
     while True:
-        while b"\n" not in pending:
-            piece = control.read(4096)
+        while len(pending) < length:
+            piece = control.read(length - len(pending))
             if not piece:
                 return
             pending += piece
-        line, _, pending = pending.partition(b"\n")
-        number, exec_id, has_input = line.decode().split(" ")
+        number, exec_id, has_input, _ = pending.decode().split()
+        pending = b""
         try:
             status = one(number, exec_id, has_input == "1")
         except KeyboardInterrupt:
@@ -276,4 +278,4 @@ def _drive(directory):
 
 import sys as _sys
 
-_drive(_sys.argv[1])
+_drive(_sys.argv[1], int(_sys.argv[2]))

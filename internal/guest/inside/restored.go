@@ -2,11 +2,14 @@ package inside
 
 import (
 	"bufio"
+	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -77,8 +80,8 @@ func writeMachineID(id string) error {
 	return os.WriteFile("/etc/machine-id", []byte(id+"\n"), 0o444)
 }
 
-// reseedInterpreters has every Python of ours renew its generators; bash seeds $RANDOM from the clock and its pid, so
-// it gets a new seed with its next command. It returns the pids of our interpreters.
+// reseedInterpreters has every Python of ours renew its generators. Bash keeps the state of $RANDOM in its memory too, and gets a new
+// seed with its next command; one that runs at the cut goes on with the old state. It returns the pids of our interpreters.
 func (g *Guest) reseedInterpreters(res *wire.RestoredResult) []int {
 	g.mu.Lock()
 	interps := make([]*interp, 0, len(g.interps))
@@ -92,14 +95,13 @@ func (g *Guest) reseedInterpreters(res *wire.RestoredResult) []int {
 	for _, i := range interps {
 		info := i.interpreters()
 		res.Interpreters = append(res.Interpreters, info)
-		i.mu.Lock()
-		p := i.proc
-		i.mu.Unlock()
+		p := i.reseed()
 		if p == nil {
 			continue
 		}
 		pids = append(pids, p.pid)
 		if i.kind != "python" {
+			res.Reseeded = append(res.Reseeded, fmt.Sprintf("bash %q: $RANDOM, with its next command", i.name))
 			continue
 		}
 		select { // an answer to an earlier request
@@ -117,6 +119,18 @@ func (g *Guest) reseedInterpreters(res *wire.RestoredResult) []int {
 		}
 	}
 	return pids
+}
+
+// reseed returns the interpreter's process, or nil, and has bash seed $RANDOM before its next command.
+func (i *interp) reseed() *interpProc {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.proc != nil && i.kind == "shell" {
+		var seed [4]byte
+		rand.Read(seed[:]) // never fails, by its documentation
+		i.seed = strconv.FormatUint(uint64(binary.BigEndian.Uint32(seed[:])), 10)
+	}
+	return i.proc
 }
 
 // keepsOwnRandomness reports whether a program is known to draw from a generator in its own memory, which a copy shares.

@@ -2,8 +2,6 @@ package inside
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -27,10 +25,8 @@ type run struct {
 	i         *interp
 	interrupt chan killing
 	opened    chan struct{} // closed when the interpreter has opened the input
-	proc      *interpProc
-	number    int
-	pumps     []*pump
-	notice    string
+	turn
+	pumps []*pump
 }
 
 // kill is the command's kill: a waiting command leaves the queue, of a running one it reaches what the interpreter runs.
@@ -56,13 +52,11 @@ func (r *run) endWithoutRun(e wire.Exit) {
 
 // execute runs the command from its turn to its end.
 func (r *run) execute() {
-	f, err := r.begin()
-	if err != nil {
+	if err := r.begin(); err != nil {
 		r.endWithoutRun(wire.Exit{Cause: fmt.Sprintf("the interpreter could not run it: %v", err), Signal: "SIGABRT"})
 		return
 	}
 	exit := r.supervise()
-	f.release()
 	for _, p := range r.pumps {
 		p.drain()
 	}
@@ -70,41 +64,38 @@ func (r *run) execute() {
 		exit.Cause = r.notice
 	}
 	r.c.ended(exit)
+	r.fifos.release()
+	if err := r.i.stock(); err != nil {
+		r.c.g.log.Warn("making the streams of a next command", "err", err) // the next command tries again
+	}
 }
 
 // begin hands the command to the interpreter.
-func (r *run) begin() (*fifos, error) {
+func (r *run) begin() error {
 	g := r.c.g
 	for attempt := 0; ; attempt++ {
 		var err error
-		if r.proc, r.number, r.notice, err = r.i.prepare(); err != nil {
-			return nil, err
+		if r.turn, err = r.i.prepare(r.c.spec.Code); err != nil {
+			return err
 		}
-		f, err := makeFIFOs(r.i.dir, r.number, r.c.spec.Stdin)
-		if err != nil {
-			return nil, err
-		}
-		script := filepath.Join(r.i.dir, strconv.Itoa(r.number))
-		if err := os.WriteFile(script, []byte(r.c.spec.Code), 0o600); err != nil {
-			f.abandon()
-			return nil, err
-		}
-		input := 0
-		if f.in != nil {
-			input = 1
+		if r.c.spec.Stdin {
+			if err := r.fifos.input(); err != nil {
+				r.fifos.abandon()
+				return err
+			}
 		}
 		g.mu.Lock()
 		r.c.pid, r.c.startTick = r.proc.pid, bootTicks()
 		g.mu.Unlock()
-		if _, err := fmt.Fprintf(r.proc.control, "%d %s %d\n", r.number, r.c.spec.ID, input); err != nil {
-			f.abandon()
+		if _, err := r.proc.control.Write(header(r.fifos.number, r.c.spec.ID, r.c.spec.Stdin, r.seed)); err != nil {
+			r.fifos.abandon()
 			if attempt < 3 { // it has ended between commands: the next one says so
 				<-r.proc.exited
 				continue
 			}
-			return nil, err
+			return err
 		}
-		return f, r.stream(f)
+		return r.stream(r.fifos)
 	}
 }
 
@@ -141,14 +132,14 @@ func (r *run) supervise() wire.Exit {
 	for {
 		select {
 		case a := <-r.proc.answers:
-			if a.number != strconv.Itoa(r.number) {
+			if a.number != strconv.Itoa(r.fifos.number) {
 				continue // of a command that was given up
 			}
 			if a.status == "opened" {
 				close(r.opened)
 				continue
 			}
-			r.i.remember(a.cwd, a.exports)
+			r.i.remember(a.cwd)
 			return r.exit(a.status, killed)
 		case <-r.proc.exited:
 			return r.interpreterEnded(killed)
@@ -196,8 +187,8 @@ func (r *run) interpreterEnded(killed killing) wire.Exit {
 	for {
 		select {
 		case a := <-r.proc.answers:
-			if a.number == strconv.Itoa(r.number) && a.status != "opened" {
-				r.i.remember(a.cwd, a.exports)
+			if a.number == strconv.Itoa(r.fifos.number) && a.status != "opened" {
+				r.i.remember(a.cwd)
 				return r.exit(a.status, killed)
 			}
 			continue
