@@ -20,7 +20,7 @@ func presentSummary(s session.Summary) api.Session {
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, LastSeq: uint64(s.HeadSeq),
 		Workspace: api.Workspace{
 			ID: string(s.Workspace.ID), State: string(s.Workspace.State), Driver: s.Workspace.Driver, Image: s.Spec.Image,
-			SandboxID: string(s.Workspace.SandboxID), CheckpointID: string(s.Workspace.Base), Missing: []string{}, IdleReasons: []string{},
+			SandboxID: string(s.Workspace.SandboxID), CheckpointID: string(s.Workspace.Base), Missing: append([]string{}, s.Workspace.Missing...), IdleReasons: []string{},
 		},
 		Usage: api.Usage{
 			InputTokens: s.Usage.Input, OutputTokens: s.Usage.Output, CachedTokens: s.Usage.Cached, CostMicros: s.Usage.CostMicros,
@@ -50,8 +50,6 @@ func (s *Service) detail(ctx context.Context, sid id.Session, out *api.Session) 
 			return err
 		}
 		switch d := p.(type) {
-		case *event.WorkspaceStartedData:
-			out.Workspace.Missing = append([]string{}, d.Missing...)
 		case *event.WorkspaceResumedData:
 			r := presentReport(d.Report)
 			out.ResumeReport, out.Workspace.Cause = &r, ""

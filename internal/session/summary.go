@@ -43,6 +43,8 @@ type Workspace struct {
 	SandboxID id.Sandbox     `json:"sandbox_id,omitempty"` // while a sandbox runs it
 	// Base is the checkpoint that the workspace descends from: the last one taken, rolled back to, or forked from.
 	Base id.Checkpoint `json:"base,omitempty"`
+	// Missing is what the machine could not give it when it was started, and why.
+	Missing []string `json:"missing,omitempty"`
 }
 
 // Summary is the session in one row: a fold over its whole log.
@@ -162,7 +164,7 @@ func (s *Summary) foldWorkspace(e event.Event, p any) {
 	w := &s.Workspace
 	switch d := p.(type) {
 	case *event.WorkspaceStartedData:
-		w.State, w.SandboxID, w.Driver = WorkspaceRunning, d.SandboxID, d.Driver
+		w.State, w.SandboxID, w.Driver, w.Missing = WorkspaceRunning, d.SandboxID, d.Driver, d.Missing
 	case *event.WorkspaceResumedData:
 		w.State, w.SandboxID = WorkspaceRunning, d.SandboxID
 	case *event.WorkspacePausedData:

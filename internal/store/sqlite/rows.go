@@ -49,6 +49,9 @@ func summaryOf(r db.Session) (session.Summary, error) {
 	if err := json.Unmarshal([]byte(r.Spec), &s.Spec); err != nil {
 		return s, corrupt(err)
 	}
+	if err := json.Unmarshal([]byte(r.WorkspaceMissing), &s.Workspace.Missing); err != nil {
+		return s, corrupt(err)
+	}
 	return s, nil
 }
 
@@ -57,13 +60,22 @@ func sessionOf(r db.Session) (store.Session, error) {
 	return store.Session{Summary: sum, LeaseOwner: r.LeaseOwner, Lease: event.Generation(r.LeaseGeneration)}, err
 }
 
+// missingOf is a list as a column holds it.
+func missingOf(s session.Summary) string {
+	if len(s.Workspace.Missing) == 0 {
+		return "[]"
+	}
+	b, _ := json.Marshal(s.Workspace.Missing) // strings always can be written
+	return string(b)
+}
+
 func insertParams(s session.Summary) db.InsertSessionParams {
 	spec, _ := json.Marshal(s.Spec) // it came out of JSON
 	p := db.InsertSessionParams{
 		ID: s.ID, Name: s.Name, Goal: s.Goal, Spec: string(spec), Status: s.Status, StopReason: s.StopReason, OpenTurn: int64(s.OpenTurn),
 		WorkspaceID: s.Workspace.ID, WorkspaceState: s.Workspace.State, Driver: s.Workspace.Driver, SandboxID: s.Workspace.SandboxID,
 		BaseCheckpointID: s.Workspace.Base, UsageInput: s.Usage.Input, UsageOutput: s.Usage.Output, UsageCached: s.Usage.Cached,
-		UsageCostMicros: s.Usage.CostMicros, UsageSteps: s.Steps, HeadSeq: int64(s.HeadSeq), HeadHash: s.HeadHash,
+		UsageCostMicros: s.Usage.CostMicros, UsageSteps: s.Steps, WorkspaceMissing: missingOf(s), HeadSeq: int64(s.HeadSeq), HeadHash: s.HeadHash,
 		LastActivity: micros(s.LastActivity), CreatedAt: micros(s.CreatedAt), UpdatedAt: micros(s.UpdatedAt),
 	}
 	if s.Fork != nil {
@@ -77,7 +89,7 @@ func updateParams(s session.Summary) db.UpdateSessionParams {
 		ID: s.ID, Status: s.Status, StopReason: s.StopReason, OpenTurn: int64(s.OpenTurn),
 		WorkspaceState: s.Workspace.State, Driver: s.Workspace.Driver, SandboxID: s.Workspace.SandboxID, BaseCheckpointID: s.Workspace.Base,
 		UsageInput: s.Usage.Input, UsageOutput: s.Usage.Output, UsageCached: s.Usage.Cached, UsageCostMicros: s.Usage.CostMicros, UsageSteps: s.Steps,
-		HeadSeq: int64(s.HeadSeq), HeadHash: s.HeadHash, LastActivity: micros(s.LastActivity), UpdatedAt: micros(s.UpdatedAt),
+		WorkspaceMissing: missingOf(s), HeadSeq: int64(s.HeadSeq), HeadHash: s.HeadHash, LastActivity: micros(s.LastActivity), UpdatedAt: micros(s.UpdatedAt),
 	}
 }
 

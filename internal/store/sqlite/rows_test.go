@@ -122,7 +122,7 @@ func TestRowsFollowTheLog(t *testing.T) {
 	}
 	c1 := id.NewCheckpoint()
 	eventtest.Append(t, s, event.Append{Session: sid, Lease: lease, Expected: 1, Events: []event.Draft{
-		{Type: event.WorkspaceStarted, Data: event.WorkspaceStartedData{SandboxID: "sbx_1", Driver: "gvisor"}},
+		{Type: event.WorkspaceStarted, Data: event.WorkspaceStartedData{SandboxID: "sbx_1", Driver: "gvisor", Missing: []string{"network: no TAP"}}},
 		eventtest.User("go"),
 		{Type: event.TurnStarted, Data: event.TurnStartedData{Messages: []event.Seq{3}}},
 		{Type: event.ModelResponded, Data: event.ModelRespondedData{Usage: event.Usage{Input: 5, Output: 6, Cached: 2, CostMicros: 9}}},
@@ -131,7 +131,8 @@ func TestRowsFollowTheLog(t *testing.T) {
 	}})
 	row, err := s.Session(t.Context(), "rows")
 	if err != nil || row.Status != session.StatusRunning || row.OpenTurn != 4 || row.Usage.Input != 5 || row.Workspace.Base != c1 ||
-		row.Workspace.State != session.WorkspaceRunning || row.Workspace.SandboxID != "sbx_1" || row.HeadSeq != 7 || row.Lease != lease {
+		row.Workspace.State != session.WorkspaceRunning || row.Workspace.SandboxID != "sbx_1" || row.HeadSeq != 7 || row.Lease != lease ||
+		!slices.Equal(row.Workspace.Missing, []string{"network: no TAP"}) {
 		t.Errorf("row %+v, %v", row, err)
 	}
 	tr, err := session.Load(t.Context(), s, sid)

@@ -161,3 +161,23 @@ func TestUpgradeCountsTheStepsOfOldLogs(t *testing.T) {
 		t.Fatalf("%d steps, %v", row.Steps, err)
 	}
 }
+
+// What a workspace has to do without stood only in the log; its row says it since the third schema.
+func TestUpgradeFillsInWhatIsMissing(t *testing.T) {
+	raw, err := os.ReadFile("testdata/schema/v2.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	execSQL(t, dir, string(raw)+`INSERT INTO events (session_id, seq, id, type, actor_id, created_at, causation_id, data, hash)
+		SELECT id, 90 + n, 'evt_' || n, 'workspace.started', 'tester', 0, '', data, '' FROM sessions, (
+			SELECT 1 AS n, '{"sandbox_id":"a","driver":"process","missing":["old"]}' AS data UNION SELECT 2, '{"sandbox_id":"b","driver":"process","missing":["isolation"]}'
+		) WHERE name = 'old';`)
+	s := open(t, dir)
+	for name, want := range map[string]string{"old": "[isolation]", "old fork": "[]"} {
+		row, err := s.Session(t.Context(), name)
+		if err != nil || fmt.Sprint(row.Workspace.Missing) != want {
+			t.Errorf("%s misses %v, %v; want %s", name, row.Workspace.Missing, err, want)
+		}
+	}
+}

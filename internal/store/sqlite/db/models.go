@@ -90,4 +90,5 @@ type Session struct {
 	UpdatedAt        int64
 	DeletedAt        sql.NullInt64
 	UsageSteps       int64
+	WorkspaceMissing string
 }

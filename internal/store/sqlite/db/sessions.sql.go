@@ -64,7 +64,7 @@ func (q *Queries) GetHead(ctx context.Context, argID id.Session) (GetHeadRow, er
 }
 
 const getSession = `-- name: GetSession :one
-SELECT id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id, parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, head_seq, head_hash, lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at, usage_steps FROM sessions WHERE id = ?
+SELECT id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id, parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, head_seq, head_hash, lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at, usage_steps, workspace_missing FROM sessions WHERE id = ?
 `
 
 func (q *Queries) GetSession(ctx context.Context, argID id.Session) (Session, error) {
@@ -99,12 +99,13 @@ func (q *Queries) GetSession(ctx context.Context, argID id.Session) (Session, er
 		&i.UpdatedAt,
 		&i.DeletedAt,
 		&i.UsageSteps,
+		&i.WorkspaceMissing,
 	)
 	return i, err
 }
 
 const getSessionByName = `-- name: GetSessionByName :one
-SELECT id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id, parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, head_seq, head_hash, lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at, usage_steps FROM sessions WHERE name = ? AND deleted_at IS NULL
+SELECT id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id, parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, head_seq, head_hash, lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at, usage_steps, workspace_missing FROM sessions WHERE name = ? AND deleted_at IS NULL
 `
 
 func (q *Queries) GetSessionByName(ctx context.Context, name string) (Session, error) {
@@ -139,6 +140,7 @@ func (q *Queries) GetSessionByName(ctx context.Context, name string) (Session, e
 		&i.UpdatedAt,
 		&i.DeletedAt,
 		&i.UsageSteps,
+		&i.WorkspaceMissing,
 	)
 	return i, err
 }
@@ -146,9 +148,9 @@ func (q *Queries) GetSessionByName(ctx context.Context, name string) (Session, e
 const insertSession = `-- name: InsertSession :exec
 INSERT INTO sessions (
     id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id,
-    parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, usage_steps, head_seq, head_hash,
+    parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, usage_steps, workspace_missing, head_seq, head_hash,
     lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', 0, ?, ?, ?, NULL)
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', 0, ?, ?, ?, NULL)
 `
 
 type InsertSessionParams struct {
@@ -172,6 +174,7 @@ type InsertSessionParams struct {
 	UsageCached      int64
 	UsageCostMicros  int64
 	UsageSteps       int64
+	WorkspaceMissing string
 	HeadSeq          int64
 	HeadHash         string
 	LastActivity     int64
@@ -201,6 +204,7 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 		arg.UsageCached,
 		arg.UsageCostMicros,
 		arg.UsageSteps,
+		arg.WorkspaceMissing,
 		arg.HeadSeq,
 		arg.HeadHash,
 		arg.LastActivity,
@@ -211,7 +215,7 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 }
 
 const listSessions = `-- name: ListSessions :many
-SELECT id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id, parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, head_seq, head_hash, lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at, usage_steps FROM sessions
+SELECT id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id, parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, head_seq, head_hash, lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at, usage_steps, workspace_missing FROM sessions
 WHERE deleted_at IS NULL
   AND id > ?1
   AND (CAST(?2 AS TEXT) = '' OR instr(name, CAST(?2 AS TEXT)) = 1)
@@ -273,6 +277,7 @@ func (q *Queries) ListSessions(ctx context.Context, arg ListSessionsParams) ([]S
 			&i.UpdatedAt,
 			&i.DeletedAt,
 			&i.UsageSteps,
+			&i.WorkspaceMissing,
 		); err != nil {
 			return nil, err
 		}
@@ -333,7 +338,7 @@ func (q *Queries) Unreachable(ctx context.Context) ([]id.Session, error) {
 const updateSession = `-- name: UpdateSession :exec
 UPDATE sessions SET
     status = ?, stop_reason = ?, open_turn = ?, workspace_state = ?, driver = ?, sandbox_id = ?, base_checkpoint_id = ?,
-    usage_input = ?, usage_output = ?, usage_cached = ?, usage_cost_micros = ?, usage_steps = ?, head_seq = ?, head_hash = ?,
+    usage_input = ?, usage_output = ?, usage_cached = ?, usage_cost_micros = ?, usage_steps = ?, workspace_missing = ?, head_seq = ?, head_hash = ?,
     last_activity = ?, updated_at = ?
 WHERE id = ?
 `
@@ -351,6 +356,7 @@ type UpdateSessionParams struct {
 	UsageCached      int64
 	UsageCostMicros  int64
 	UsageSteps       int64
+	WorkspaceMissing string
 	HeadSeq          int64
 	HeadHash         string
 	LastActivity     int64
@@ -372,6 +378,7 @@ func (q *Queries) UpdateSession(ctx context.Context, arg UpdateSessionParams) er
 		arg.UsageCached,
 		arg.UsageCostMicros,
 		arg.UsageSteps,
+		arg.WorkspaceMissing,
 		arg.HeadSeq,
 		arg.HeadHash,
 		arg.LastActivity,
