@@ -29,7 +29,7 @@ test: deps build ## run all tests
 
 # The packages with concurrency of their own. The engine's is left out: it would compile all of gVisor once more, which has its own tests.
 RACE := ./internal/event/... ./internal/session ./internal/store/... ./internal/guest/... ./internal/sandbox/shim ./internal/sandbox/process \
-	./internal/layer ./internal/agent/... ./internal/service ./internal/server/... ./client
+	./internal/snapshot/... ./internal/layer ./internal/agent/... ./internal/service ./internal/server/... ./client
 
 race: deps ## run the concurrent packages under the race detector
 	CGO_ENABLED=1 $(GO) test -race -short $(TESTFLAGS) $(RACE)

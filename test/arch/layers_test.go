@@ -13,7 +13,7 @@ var layers = map[string]int{
 	"internal/errdefs": 0, "internal/clock": 0, "internal/id": 0, "internal/actor": 1,
 
 	"client":         2,
-	"internal/event": 2, "internal/sandbox": 2, "internal/layer": 2, "internal/egress": 2, "internal/guest/wire": 2,
+	"internal/event": 2, "internal/sandbox": 2, "internal/snapshot": 2, "internal/layer": 2, "internal/egress": 2, "internal/guest/wire": 2,
 	"internal/guest":           3,
 	"internal/sandbox/shim":    4,
 	"internal/sandbox/process": 5, "internal/sandbox/gvisor": 6,
@@ -72,6 +72,7 @@ func TestImportsPointDown(t *testing.T) {
 
 // implementations are imported by those that wire things together, and by nobody else: everybody else knows the interface.
 var implementations = map[string][]string{
+	"internal/snapshot/disk":         {"internal/daemon"},
 	"internal/store/sqlite":          {"internal/daemon"},
 	"internal/sandbox/gvisor":        {"internal/daemon"},
 	"internal/sandbox/process":       {"internal/daemon", "internal/sandbox/gvisor/engine"},
