@@ -4,6 +4,7 @@ package actor
 import (
 	"context"
 	"slices"
+	"time"
 
 	"perdure.dev/perdure/internal/id"
 )
@@ -35,13 +36,16 @@ func (r Role) Allows(need Role) bool {
 type Actor struct {
 	ID   id.Actor
 	Role Role
-	// Request is the idempotency key of the request, unique to the actor and of fixed length; empty if it has none. Where what a request
-	// does is one append, an id derived from it makes the request's repeat recognisable also after a crash.
+	// Request is the idempotency key of the request, unique to the actor and of fixed length; empty if it has none. An id derived from it,
+	// of the event that tells what the request did, makes the request's repeat recognisable also after a crash.
 	Request string
 }
 
 // Local is the owner of the machine, who comes through the Unix socket.
 func Local() Actor { return Actor{ID: "local", Role: Admin} }
+
+// RequestLife is how long a Request is remembered: after that its key may stand for another request.
+const RequestLife = 48 * time.Hour
 
 type key struct{}
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"perdure.dev/perdure/internal/actor"
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/server"
 	"perdure.dev/perdure/internal/store"
@@ -20,7 +21,7 @@ type keys struct{ db *sqlite.Store }
 const keyScope = "http"
 
 // keyLife is how long an idempotency key is remembered.
-const keyLife = 48 * time.Hour
+const keyLife = actor.RequestLife
 
 func (k keys) Begin(ctx context.Context, key string, fingerprint []byte) (*server.Answer, error) {
 	stored, err := k.db.BeginIdempotent(ctx, keyScope, key, hex.EncodeToString(fingerprint))

@@ -6,6 +6,7 @@ package id
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"strings"
 	"sync"
 	"time"
@@ -46,6 +47,14 @@ func NewSession() Session { return Session(process.next("sess")) }
 
 // NewEvent returns a new event id.
 func NewEvent() Event { return Event(process.next("evt")) }
+
+// EventOf returns the event id that follows from a string. It is as unique as that, and does not sort by time.
+func EventOf(s string) Event {
+	var u ulid.ULID
+	sum := sha256.Sum256([]byte(s))
+	copy(u[:], sum[:])
+	return Event("evt_" + strings.ToLower(u.String()))
+}
 
 // NewWorkspace returns a new workspace id.
 func NewWorkspace() Workspace { return Workspace(process.next("ws")) }

@@ -20,10 +20,13 @@ const (
 	replayedHeader    = "Idempotency-Replayed"
 	maxKey            = 255     // bytes
 	maxKeyedBody      = 8 << 20 // bytes; no JSON request is larger
+
+	// codeUnknown is the store's: the daemon died during the first request with the key.
+	codeUnknown = "idempotency_unknown"
 )
 
-// once lets a keyed request happen once.
-func (r *router) once(w http.ResponseWriter, req *http.Request, key string, call http.HandlerFunc) {
+// once lets a keyed request happen once. recognised says that the backend knows a repeat by its key, or does no harm by doing it again.
+func (r *router) once(w http.ResponseWriter, req *http.Request, key string, recognised bool, call http.HandlerFunc) {
 	if len(key) > maxKey {
 		writeProblem(w, errdefs.New(errdefs.Invalid, "idempotency_key_too_long", "the Idempotency-Key is longer than %d bytes", maxKey))
 		return
@@ -46,7 +49,7 @@ func (r *router) once(w http.ResponseWriter, req *http.Request, key string, call
 	print := fingerprint(req, body)
 	// The store must learn the outcome also when the client has gone.
 	ctx := context.WithoutCancel(req.Context())
-	old, err := r.keys.Begin(ctx, stored, print)
+	old, err := r.begin(ctx, stored, print, recognised)
 	if err != nil {
 		writeProblem(w, err)
 		return
@@ -81,6 +84,27 @@ func (r *router) once(w http.ResponseWriter, req *http.Request, key string, call
 	}
 	rec.send(w)
 }
+
+// begin claims a key. A claim of a daemon that died is taken over where the backend recognises the repeat.
+func (r *router) begin(ctx context.Context, key string, print []byte, recognised bool) (*Answer, error) {
+	old, err := r.keys.Begin(ctx, key, print)
+	if !recognised || errdefs.CodeOf(err) != codeUnknown {
+		return old, err
+	}
+	r.takeover.Lock()
+	defer r.takeover.Unlock()
+	if old, err = r.keys.Begin(ctx, key, print); errdefs.CodeOf(err) != codeUnknown {
+		return old, err // another repeat was faster
+	}
+	if err := r.keys.Abandon(ctx, key); err != nil {
+		return nil, err
+	}
+	return r.keys.Begin(ctx, key, print)
+}
+
+// unrecognised are the operations of which a repeat after a crash cannot be told from a new request. Nobody knows then whether they
+// took effect, and idempotency_unknown says so.
+func unrecognised(operation string) bool { return operation == "signal-exec" }
 
 func replay(w http.ResponseWriter, old Answer, print []byte) {
 	switch {

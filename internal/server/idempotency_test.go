@@ -115,3 +115,23 @@ func awaitCreate(b *servertest.Backend) {
 		runtime.Gosched()
 	}
 }
+
+func TestAClaimOfADeadDaemonIsTakenOver(t *testing.T) {
+	d := servertest.NewDaemon(t)
+	keys := servertest.NewKeys()
+	keys.Strand()
+	d.Kill()
+	d.Config.Idempotency = keys
+	d.Start(t)
+	c := unixClient(d.Socket)
+	_, _, first := request(t, c, "POST", base+"/sessions", `{"name":"a"}`, "Idempotency-Key", "k")
+	status, header, again := request(t, c, "POST", base+"/sessions", `{"name":"a"}`, "Idempotency-Key", "k")
+	if status != 201 || again != first || header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("repeat = %d %s, want the first answer %s", status, again, first)
+	}
+	// A signal that was sent cannot be told from one that was not.
+	status, header, body := request(t, c, "POST", base+"/sessions/a/execs/x:signal", `{"signal":"TERM"}`, "Idempotency-Key", "s")
+	if p := problemIn(t, header, body); status != 409 || p.Code != "idempotency_unknown" {
+		t.Errorf("signal = %d %s", status, p.Code)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -23,6 +24,8 @@ import (
 type router struct {
 	mux  *http.ServeMux
 	keys IdempotencyStore
+
+	takeover sync.Mutex // held while a claim of a daemon that died is taken over
 }
 
 func newRouter(keys IdempotencyStore) *router {
@@ -83,7 +86,7 @@ func (r *router) Handle(op *huma.Operation, handler func(huma.Context)) {
 			return
 		}
 		if key := req.Header.Get(idempotencyHeader); key != "" && req.Method == http.MethodPost {
-			r.once(w, req, key, call)
+			r.once(w, req, key, !unrecognised(op.OperationID), call)
 			return
 		}
 		call(w, req)

@@ -18,6 +18,17 @@ func (s *Service) CreateCheckpoint(ctx context.Context, ref string, req api.Crea
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
+	o, err := s.once(ctx, event.CheckpointCreated, l.id)
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	if o.done {
+		made, err := event.DecodeData[event.CheckpointCreatedData](o.event)
+		if err != nil {
+			return api.Checkpoint{}, err
+		}
+		return s.GetCheckpoint(ctx, made.CheckpointID)
+	}
 	var created event.CheckpointCreatedData
 	err = l.operate(ctx, func() error {
 		if l.state().Workspace.State == session.WorkspaceNone {
@@ -25,7 +36,7 @@ func (s *Service) CreateCheckpoint(ctx context.Context, ref string, req api.Crea
 				return err
 			}
 		}
-		created, err = l.take(ctx, event.KindUser, req.Message, req.Keep)
+		created, err = l.take(ctx, cutting{event: o.id, kind: event.KindUser, message: req.Message, keep: req.Keep})
 		return err
 	})
 	if err != nil {
@@ -97,13 +108,25 @@ func (s *Service) ForkSession(ctx context.Context, ref string, req api.ForkSessi
 	if req.Name != "" && !validName.MatchString(req.Name) {
 		return api.List[api.Session]{}, errdefs.New(errdefs.Invalid, "invalid_name", "%q cannot be a session's name", req.Name)
 	}
-	r, err := l.forkable(ctx, req.Checkpoint)
+	o, err := s.once(ctx, event.SessionForked, l.id)
 	if err != nil {
 		return api.List[api.Session]{}, err
 	}
-	ids, err := l.fork(ctx, r, max(req.Count, 1), req.Name)
-	if err != nil {
-		return api.List[api.Session]{}, err
+	var ids []id.Session
+	if o.done {
+		forked, err := event.DecodeData[event.SessionForkedData](o.event)
+		if err != nil {
+			return api.List[api.Session]{}, err
+		}
+		ids = forked.Children
+	} else {
+		r, err := l.forkable(ctx, req.Checkpoint)
+		if err != nil {
+			return api.List[api.Session]{}, err
+		}
+		if ids, err = l.fork(ctx, r, o.id, max(req.Count, 1), req.Name); err != nil {
+			return api.List[api.Session]{}, err
+		}
 	}
 	out := api.List[api.Session]{Data: make([]api.Session, len(ids))}
 	for i, sid := range ids {
@@ -120,7 +143,17 @@ func (s *Service) RollbackSession(ctx context.Context, ref string, req api.Rollb
 	if err != nil {
 		return api.RollbackPlan{}, err
 	}
-	return l.rollbackTo(ctx, req.Checkpoint, req.DryRun, false)
+	if req.DryRun {
+		return l.rollbackTo(ctx, req.Checkpoint, "", true, false)
+	}
+	o, err := s.once(ctx, event.SessionRolledBack, l.id)
+	if err != nil {
+		return api.RollbackPlan{}, err
+	}
+	if o.done {
+		return l.planDone(ctx, o.event)
+	}
+	return l.rollbackTo(ctx, req.Checkpoint, o.id, false, false)
 }
 
 // UndoSession goes back to before the last rollback.
@@ -129,15 +162,22 @@ func (s *Service) UndoSession(ctx context.Context, ref string) (api.RollbackPlan
 	if err != nil {
 		return api.RollbackPlan{}, err
 	}
+	o, err := s.once(ctx, event.SessionRolledBack, l.id)
+	if err != nil {
+		return api.RollbackPlan{}, err
+	}
+	if o.done {
+		return l.planDone(ctx, o.event)
+	}
 	undo := l.state().Undo
 	if undo == "" {
 		return api.RollbackPlan{}, errdefs.New(errdefs.Conflict, "nothing_to_undo", "session %s has no rollback to undo", l.state().Name).
 			WithHint("perdure checkpoints %s lists where it can go", l.state().Name)
 	}
-	return l.rollbackTo(ctx, string(undo), false, true)
+	return l.rollbackTo(ctx, string(undo), o.id, false, true)
 }
 
-func (l *live) rollbackTo(ctx context.Context, ref string, dryRun, undo bool) (api.RollbackPlan, error) {
+func (l *live) rollbackTo(ctx context.Context, ref string, told id.Event, dryRun, undo bool) (api.RollbackPlan, error) {
 	var out api.RollbackPlan
 	err := l.operate(ctx, func() error {
 		r, _, err := l.target(ctx, ref) // before anything is touched
@@ -149,7 +189,7 @@ func (l *live) rollbackTo(ctx context.Context, ref string, dryRun, undo bool) (a
 		}
 		release := l.halt()
 		defer release()
-		done, err := l.rollback(ctx, r, undo)
+		done, err := l.rollback(ctx, r, told, undo)
 		if err != nil {
 			return err
 		}

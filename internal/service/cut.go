@@ -14,10 +14,18 @@ import (
 	"perdure.dev/perdure/internal/workspace"
 )
 
+// cutting is what a checkpoint is made for.
+type cutting struct {
+	event   id.Event // of the event that tells of it; "": any
+	kind    event.CheckpointKind
+	message string
+	keep    bool
+}
+
 // begin makes the draft of a checkpoint of the session as it is now.
-func (l *live) begin(st session.State, kind event.CheckpointKind, message string, keep bool) (*checkpoint.Draft, error) {
+func (l *live) begin(st session.State, c cutting) (*checkpoint.Draft, error) {
 	return l.svc.checkpoints.Begin(checkpoint.Manifest{
-		ID: id.NewCheckpoint(), SessionID: l.id, Kind: kind, Message: message, Keep: keep,
+		ID: id.NewCheckpoint(), SessionID: l.id, Kind: c.kind, Message: c.message, Keep: c.keep,
 		ParentID: st.Workspace.Base, CreatedAt: l.svc.cfg.Clock.Now(),
 		Environment: checkpoint.Environment{Driver: st.Spec.Driver, Image: st.Spec.Image},
 	})
@@ -40,7 +48,7 @@ func (l *live) cut(ctx context.Context, d *checkpoint.Draft) error {
 }
 
 // take makes a checkpoint of the session, whatever state its workspace is in, and appends checkpoint.created. The caller holds the ops token.
-func (l *live) take(ctx context.Context, kind event.CheckpointKind, message string, keep bool) (event.CheckpointCreatedData, error) {
+func (l *live) take(ctx context.Context, c cutting) (event.CheckpointCreatedData, error) {
 	l.svc.gc.RLock()
 	defer l.svc.gc.RUnlock()
 	st := l.state()
@@ -49,14 +57,14 @@ func (l *live) take(ctx context.Context, kind event.CheckpointKind, message stri
 	var err error
 	switch st.Workspace.State {
 	case session.WorkspaceRunning, session.WorkspacePaused:
-		m, created, err = l.takeLive(ctx, st, kind, message, keep)
+		m, created, err = l.takeLive(ctx, st, c)
 	case session.WorkspaceSuspended, session.WorkspaceStopped:
-		m, created, err = l.takeAsleep(ctx, st, kind, message, keep)
+		m, created, err = l.takeAsleep(ctx, st, c)
 	case session.WorkspaceLost:
 		if _, err := l.sealLost(ctx); err != nil {
 			return created, err
 		}
-		m, created, err = l.takeAsleep(ctx, l.state(), kind, message, keep)
+		m, created, err = l.takeAsleep(ctx, l.state(), c)
 	default:
 		err = errdefs.New(errdefs.Conflict, "workspace_not_started", "the workspace of session %s has not been started", st.Name).
 			WithHint("perdure resume %s starts it", st.Name)
@@ -64,7 +72,7 @@ func (l *live) take(ctx context.Context, kind event.CheckpointKind, message stri
 	if err != nil {
 		return created, err
 	}
-	if _, err := l.append(ctx, event.Draft{Type: event.CheckpointCreated, Data: created}); err != nil {
+	if _, err := l.append(ctx, event.Draft{ID: c.event, Type: event.CheckpointCreated, Data: created}); err != nil {
 		return created, errors.Join(err, l.svc.checkpoints.Delete(m.ID))
 	}
 	l.sealLater(m)
@@ -72,7 +80,7 @@ func (l *live) take(ctx context.Context, kind event.CheckpointKind, message stri
 	return created, nil
 }
 
-func (l *live) takeLive(ctx context.Context, st session.State, kind event.CheckpointKind, message string, keep bool) (m checkpoint.Manifest, created event.CheckpointCreatedData, err error) {
+func (l *live) takeLive(ctx context.Context, st session.State, c cutting) (m checkpoint.Manifest, created event.CheckpointCreatedData, err error) {
 	sb := l.current()
 	drv, err := l.svc.driver(st.Spec.Driver)
 	if err != nil {
@@ -81,7 +89,7 @@ func (l *live) takeLive(ctx context.Context, st session.State, kind event.Checkp
 	if sb == nil {
 		return m, created, wrongState(st, "checkpoint", "running")
 	}
-	d, err := l.begin(st, kind, message, keep)
+	d, err := l.begin(st, c)
 	if err != nil {
 		return m, created, err
 	}
@@ -112,7 +120,7 @@ func (l *live) takeLive(ctx context.Context, st session.State, kind event.Checkp
 }
 
 // takeAsleep makes a checkpoint that shares everything but the log position with the one that the workspace sleeps on.
-func (l *live) takeAsleep(ctx context.Context, st session.State, kind event.CheckpointKind, message string, keep bool) (m checkpoint.Manifest, created event.CheckpointCreatedData, err error) {
+func (l *live) takeAsleep(ctx context.Context, st session.State, c cutting) (m checkpoint.Manifest, created event.CheckpointCreatedData, err error) {
 	row, err := l.svc.cfg.Rows.Checkpoint(ctx, st.Workspace.Base)
 	if err != nil {
 		return m, created, err
@@ -121,7 +129,7 @@ func (l *live) takeAsleep(ctx context.Context, st session.State, kind event.Chec
 	if err != nil {
 		return m, created, err
 	}
-	d, err := l.begin(st, kind, message, keep)
+	d, err := l.begin(st, c)
 	if err != nil {
 		return m, created, err
 	}

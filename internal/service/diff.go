@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -20,6 +21,9 @@ import (
 
 // maxTextDiff is the largest file of which a text diff is made, in bytes. The algorithm is quadratic in the worst case.
 const maxTextDiff = 64 << 10
+
+// runtimeFiles are written by the runtime itself, anew for each sandbox: that two sessions differ in them says nothing about their work.
+var runtimeFiles = []string{"/etc/machine-id", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf"}
 
 // side is one thing that is compared: a session as it is now, or at a checkpoint.
 type side struct {
@@ -101,6 +105,9 @@ func fileDiffs(ctx context.Context, from, to []string) ([]api.FileDiff, error) {
 	}
 	out := make([]api.FileDiff, 0, len(diffs))
 	for _, d := range diffs {
+		if slices.Contains(runtimeFiles, d.Path) {
+			continue
+		}
 		out = append(out, api.FileDiff{Path: d.Path, Change: presentOp(d.Op), ASize: d.From.Size, BSize: d.To.Size, Text: textDiff(d)})
 	}
 	return out, nil

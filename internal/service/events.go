@@ -125,6 +125,15 @@ func (s *Service) SendMessages(ctx context.Context, ref string, req api.SendMess
 		return api.List[api.Event]{}, errdefs.New(errdefs.Conflict, "no_agent", "session %s has no model, so nobody would read the message", st.Name).
 			WithHint("create it with --model, or use perdure exec")
 	}
+	o, err := s.once(ctx, event.MessageUser, l.id)
+	if err != nil {
+		return api.List[api.Event]{}, err
+	}
+	if o.done {
+		sent, err := s.cfg.Log.Read(ctx, l.id, o.event.Seq-1, len(req.Messages)) // appended at once, so they stand together
+		l.wakeUp()
+		return list(sent, presentEvent), err
+	}
 	drafts := make([]event.Draft, len(req.Messages))
 	for i, m := range req.Messages {
 		delivery := event.Delivery(m.Delivery)
@@ -140,6 +149,7 @@ func (s *Service) SendMessages(ctx context.Context, ref string, req api.SendMess
 		}
 		drafts[i] = event.Draft{Type: event.MessageUser, ActorID: actor.From(ctx).ID, Data: event.MessageUserData{Text: m.Text, Delivery: delivery}}
 	}
+	drafts[0].ID = o.id
 	expected := event.AnySeq
 	if req.ExpectedLastSeq != nil {
 		expected = event.Seq(*req.ExpectedLastSeq)

@@ -16,8 +16,8 @@ import (
 	"perdure.dev/perdure/internal/workspace"
 )
 
-// fork makes count sessions from a checkpoint, all or none, and returns their ids.
-func (l *live) fork(ctx context.Context, r *restore, count int, name string) ([]id.Session, error) {
+// fork makes count sessions from a checkpoint, all or none, and returns their ids. told is the id of the event that tells of it, "" for any.
+func (l *live) fork(ctx context.Context, r *restore, told id.Event, count int, name string) ([]id.Session, error) {
 	names, err := l.forkNames(ctx, count, name)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (l *live) fork(ctx context.Context, r *restore, count int, name string) ([]
 	if err != nil {
 		return nil, errors.Join(err, l.dropChildren(ctx, children))
 	}
-	if err := l.announce(ctx, r, children, ids); err != nil {
+	if err := l.announce(ctx, r, told, children, ids); err != nil {
 		return nil, errors.Join(err, l.dropChildren(ctx, children), j.drop())
 	}
 	if err := j.drop(); err != nil { // the next start does
@@ -101,7 +101,7 @@ func (l *live) makeChild(ctx context.Context, r *restore, c *child) error {
 }
 
 // announce begins the logs of the forks, and tells the parent's. It fails only while nobody has been told.
-func (l *live) announce(ctx context.Context, r *restore, children []child, ids []id.Session) error {
+func (l *live) announce(ctx context.Context, r *restore, told id.Event, children []child, ids []id.Session) error {
 	for i := range children {
 		c := &children[i]
 		if err := l.svc.begin(ctx, c.id, c.drafts...); err != nil {
@@ -109,7 +109,7 @@ func (l *live) announce(ctx context.Context, r *restore, children []child, ids [
 		}
 		c.created = true
 	}
-	_, err := l.append(ctx, event.Draft{Type: event.SessionForked, Data: event.SessionForkedData{CheckpointID: r.manifest.ID, Children: ids}})
+	_, err := l.append(ctx, event.Draft{ID: told, Type: event.SessionForked, Data: event.SessionForkedData{CheckpointID: r.manifest.ID, Children: ids}})
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (l *live) forkable(ctx context.Context, ref string) (*restore, error) {
 				return err
 			}
 		}
-		created, err := l.take(ctx, event.KindFork, "", false)
+		created, err := l.take(ctx, cutting{kind: event.KindFork})
 		if err != nil {
 			return err
 		}

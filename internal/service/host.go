@@ -59,7 +59,7 @@ func (h host) Checkpoint(ctx context.Context, message string) (event.CheckpointC
 		return created, err
 	}
 	err := h.l.operate(ctx, func() (err error) {
-		created, err = h.l.take(ctx, event.KindAgent, message, false)
+		created, err = h.l.take(ctx, cutting{kind: event.KindAgent, message: message})
 		return err
 	})
 	return created, err

@@ -32,6 +32,7 @@ type journal struct {
 	NewGeneration workspace.Generation         `json:"new_generation"`
 	NewSandbox    id.Sandbox                   `json:"new_sandbox"`
 	RolledBack    *event.SessionRolledBackData `json:"rolled_back,omitempty"`
+	Told          id.Event                     `json:"told,omitempty"` // the id that the event is to have; "": any
 }
 
 func (l *live) journalFile() string {

@@ -349,7 +349,7 @@ type sleep struct {
 // The caller holds svc.gc for reading.
 func (l *live) putAway(ctx context.Context, q sleep) (checkpoint.Manifest, error) {
 	st := l.state()
-	d, err := l.begin(st, q.kind, q.message, false)
+	d, err := l.begin(st, cutting{kind: q.kind, message: q.message})
 	if err != nil {
 		return checkpoint.Manifest{}, err
 	}

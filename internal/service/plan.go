@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"perdure.dev/perdure/api"
@@ -16,34 +17,15 @@ const processTime = 10 * time.Second
 // sandbox that may hang. The caller holds the ops token.
 func (l *live) plan(ctx context.Context, r *restore, dryRun bool) (api.RollbackPlan, error) {
 	m := r.manifest
-	out := api.RollbackPlan{
-		SessionID: string(l.id), CheckpointID: string(m.ID), CutSeq: uint64(m.CutSeq), DryRun: dryRun, Messages: []api.Event{},
-		Files: []api.FileDiff{}, ProcessesGone: []api.Process{},
-		ProcessesBack: r.memory,
-		Stays: []string{
-			"the whole log, which keeps what leaves the timeline",
-			"checkpoints, also later ones",
-			"output of commands that ran",
-			"what the session did to the world outside its workspace",
-		},
-	}
-	out.Stays = append(out.Stays, r.devolved...)
 	line, err := l.timeline(ctx)
 	if err != nil {
+		return api.RollbackPlan{}, err
+	}
+	out, err := l.planFrom(ctx, line, session.Position{Session: m.SessionID, Seq: m.CutSeq})
+	out.CheckpointID, out.DryRun, out.ProcessesBack = string(m.ID), dryRun, r.memory
+	out.Stays = append(out.Stays, r.devolved...)
+	if err != nil || !dryRun {
 		return out, err
-	}
-	after := line.After(session.Position{Session: m.SessionID, Seq: m.CutSeq})
-	out.Events = after.Len()
-	for e, err := range after.Events(ctx, l.svc.cfg.Log) {
-		if err != nil {
-			return out, err
-		}
-		if e.Type == event.MessageUser || e.Type == event.MessageAgent {
-			out.Messages = append(out.Messages, presentEvent(e))
-		}
-	}
-	if !dryRun {
-		return out, nil
 	}
 	now := l.workspace.Live()
 	if now == nil {
@@ -63,5 +45,61 @@ func (l *live) plan(ctx context.Context, r *restore, dryRun bool) (api.RollbackP
 		}
 		out.ProcessesGone = list(procs, presentProcess).Data
 	}
+	return out, nil
+}
+
+// planFrom says what a session loses whose timeline is cut.
+func (l *live) planFrom(ctx context.Context, line session.Timeline, cut session.Position) (api.RollbackPlan, error) {
+	out := api.RollbackPlan{
+		SessionID: string(l.id), CutSeq: uint64(cut.Seq), Messages: []api.Event{}, Files: []api.FileDiff{}, ProcessesGone: []api.Process{},
+		Stays: []string{
+			"the whole log, which keeps what leaves the timeline",
+			"checkpoints, also later ones",
+			"output of commands that ran",
+			"what the session did to the world outside its workspace",
+		},
+	}
+	after := line.After(cut)
+	out.Events = after.Len()
+	for e, err := range after.Events(ctx, l.svc.cfg.Log) {
+		if err != nil {
+			return out, err
+		}
+		if e.Type == event.MessageUser || e.Type == event.MessageAgent {
+			out.Messages = append(out.Messages, presentEvent(e))
+		}
+	}
+	return out, nil
+}
+
+// planDone says what a rollback has changed of which the log tells.
+func (l *live) planDone(ctx context.Context, rolledBack event.Event) (api.RollbackPlan, error) {
+	d, err := event.DecodeData[event.SessionRolledBackData](rolledBack)
+	if err != nil {
+		return api.RollbackPlan{}, err
+	}
+	undo, err := l.svc.cfg.Rows.Checkpoint(ctx, d.UndoCheckpointID)
+	if err != nil {
+		return api.RollbackPlan{}, err
+	}
+	before, err := session.TimelineAt(ctx, l.svc.cfg.Log, l.id, undo.CutSeq)
+	if err != nil {
+		return api.RollbackPlan{}, err
+	}
+	out, err := l.planFrom(ctx, before, session.Position{Session: d.CutSession, Seq: d.CutSeq})
+	if err != nil {
+		return out, err
+	}
+	out.CheckpointID, out.UndoCheckpointID = string(d.CheckpointID), string(d.UndoCheckpointID)
+	next, err := l.svc.cfg.Log.Read(ctx, l.id, rolledBack.Seq, 1) // appended with it
+	if err != nil || len(next) == 0 {
+		return out, err
+	}
+	resumed, err := event.DecodeData[event.WorkspaceResumedData](next[0])
+	if err != nil {
+		return out, err
+	}
+	report := presentReport(resumed.Report)
+	out.ResumeReport, out.ProcessesBack = &report, slices.Contains(resumed.Report.Layers, "memory")
 	return out, nil
 }

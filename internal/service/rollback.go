@@ -16,18 +16,18 @@ type rolledBack struct {
 	report event.ResumeReport
 }
 
-// rollback brings the session back to a checkpoint that has been checked. The harness is halted and the caller holds the ops token.
-func (l *live) rollback(ctx context.Context, r *restore, undo bool) (rolledBack, error) {
+// rollback brings the session back to a checkpoint that has been checked. told is the id of the event that tells of it, "" for any. The harness is halted and the caller holds the ops token.
+func (l *live) rollback(ctx context.Context, r *restore, told id.Event, undo bool) (rolledBack, error) {
 	st := l.state()
 	switch st.Workspace.State {
 	case session.WorkspaceRunning, session.WorkspacePaused:
-		return l.rollbackLive(ctx, st, r, undo)
+		return l.rollbackLive(ctx, st, r, told, undo)
 	}
-	return l.rollbackAsleep(ctx, st, r, undo)
+	return l.rollbackAsleep(ctx, st, r, told, undo)
 }
 
 // rollbackLive restores beside the running sandbox, and switches.
-func (l *live) rollbackLive(ctx context.Context, st session.State, r *restore, undo bool) (rolledBack, error) {
+func (l *live) rollbackLive(ctx context.Context, st session.State, r *restore, told id.Event, undo bool) (rolledBack, error) {
 	l.svc.gc.RLock()
 	defer l.svc.gc.RUnlock()
 	old := l.current()
@@ -35,7 +35,7 @@ func (l *live) rollbackLive(ctx context.Context, st session.State, r *restore, u
 	if old == nil || !ok {
 		return rolledBack{}, wrongState(st, "roll back", "running")
 	}
-	d, err := l.begin(st, event.KindUndo, "before rollback to "+string(r.manifest.ID), false)
+	d, err := l.begin(st, cutting{kind: event.KindUndo, message: "before rollback to " + string(r.manifest.ID)})
 	if err != nil {
 		return rolledBack{}, err
 	}
@@ -49,7 +49,7 @@ func (l *live) rollbackLive(ctx context.Context, st session.State, r *restore, u
 	d.Manifest.PauseMS, d.Manifest.Environment.Version = milliseconds(warm.Pause()), warm.Image().Version
 	as := id.NewLayer()
 	d.Manifest.Layers = append(append([]id.Layer{}, gen.Layers...), as)
-	j := journal{Op: opRollback, Generation: gen, Layer: as, Sandbox: old.ID()}
+	j := journal{Op: opRollback, Generation: gen, Layer: as, Sandbox: old.ID(), Told: told}
 	back := func(err error) (rolledBack, error) { // the old sandbox stands there untouched
 		errs := []error{err, l.dropJournal(), d.Drop()}
 		if j.NewGeneration.Number != gen.Number {
@@ -105,7 +105,7 @@ func (l *live) finishRollback(ctx context.Context, j journal, sb sandbox.Sandbox
 	}
 	_, err := l.append(ctx,
 		event.Draft{Type: event.CheckpointCreated, Data: j.Created},
-		event.Draft{Type: event.SessionRolledBack, Data: *j.RolledBack},
+		event.Draft{ID: j.Told, Type: event.SessionRolledBack, Data: *j.RolledBack},
 		event.Draft{Type: event.WorkspaceResumed, Data: event.WorkspaceResumedData{
 			SandboxID: j.NewSandbox, CheckpointID: j.RolledBack.CheckpointID, Report: report,
 		}},
@@ -121,8 +121,8 @@ func (l *live) finishRollback(ctx context.Context, j journal, sb sandbox.Sandbox
 }
 
 // rollbackAsleep moves a session whose workspace has no sandbox, and wakes it.
-func (l *live) rollbackAsleep(ctx context.Context, st session.State, r *restore, undo bool) (rolledBack, error) {
-	created, err := l.take(ctx, event.KindUndo, "before rollback to "+string(r.manifest.ID), false)
+func (l *live) rollbackAsleep(ctx context.Context, st session.State, r *restore, told id.Event, undo bool) (rolledBack, error) {
+	created, err := l.take(ctx, cutting{kind: event.KindUndo, message: "before rollback to " + string(r.manifest.ID)})
 	if err != nil {
 		return rolledBack{}, err
 	}
@@ -141,7 +141,7 @@ func (l *live) rollbackAsleep(ctx context.Context, st session.State, r *restore,
 		return rolledBack{}, errors.Join(err, l.workspace.Discard(g), l.svc.cfg.Dirs.Trash(spec.StateDir))
 	}
 	err = l.adopt(ctx, g, sb,
-		event.Draft{Type: event.SessionRolledBack, Data: event.SessionRolledBackData{
+		event.Draft{ID: told, Type: event.SessionRolledBack, Data: event.SessionRolledBackData{
 			CheckpointID: r.manifest.ID, CutSession: r.manifest.SessionID, CutSeq: r.manifest.CutSeq,
 			UndoCheckpointID: created.CheckpointID, Undo: undo,
 		}},

@@ -32,6 +32,8 @@ type Rows interface {
 	// timeline. Errors: checkpoint_not_found, checkpoint_ambiguous.
 	CheckpointByRef(ctx context.Context, s id.Session, ref string) (store.Checkpoint, error)
 	DeleteSession(ctx context.Context, s id.Session) (store.Deletion, error)
+	// Event returns an event by its id, from whichever log. Error: event_not_found.
+	Event(ctx context.Context, e id.Event) (event.Event, error)
 	// Verify checks the hash chain of a log and the rows folded from it.
 	Verify(ctx context.Context, ref string) (session.Report, error)
 }

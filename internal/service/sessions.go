@@ -36,6 +36,13 @@ func (s *Service) begin(ctx context.Context, sid id.Session, drafts ...event.Dra
 
 // CreateSession makes a session, starts its workspace, and with a goal begins to work on it.
 func (s *Service) CreateSession(ctx context.Context, req api.CreateSession) (api.Session, error) {
+	o, err := s.once(ctx, event.SessionCreated, "")
+	if err != nil {
+		return api.Session{}, err
+	}
+	if o.done {
+		return s.startCreated(ctx, o.event.SessionID)
+	}
 	spec, err := s.specOf(ctx, req)
 	if err != nil {
 		return api.Session{}, err
@@ -50,7 +57,7 @@ func (s *Service) CreateSession(ctx context.Context, req api.CreateSession) (api
 			WithHint("use 1 to 63 lower-case letters, digits, '.', '_' and '-', starting with a letter or digit")
 	}
 	sid := id.NewSession()
-	err = s.begin(ctx, sid, event.Draft{Type: event.SessionCreated, Data: event.SessionCreatedData{
+	err = s.begin(ctx, sid, event.Draft{ID: o.id, Type: event.SessionCreated, Data: event.SessionCreatedData{
 		Name: name, Goal: req.Goal, WorkspaceID: id.NewWorkspace(), Spec: spec,
 	}})
 	if errdefs.CodeOf(err) == event.CodeNameTaken {
@@ -59,9 +66,17 @@ func (s *Service) CreateSession(ctx context.Context, req api.CreateSession) (api
 	if err != nil {
 		return api.Session{}, err
 	}
+	return s.startCreated(ctx, sid)
+}
+
+// startCreated starts the workspace of a session whose log has begun.
+func (s *Service) startCreated(ctx context.Context, sid id.Session) (api.Session, error) {
 	l, err := s.liveByID(ctx, sid)
 	if err != nil {
 		return api.Session{}, err
+	}
+	if l.state().Workspace.State != session.WorkspaceNone {
+		return s.GetSession(ctx, string(sid)) // a repeated request: whatever has become of it since, it has started
 	}
 	if _, err := l.running(ctx); err != nil {
 		// A session whose workspace never came to be is of no use to anybody.
@@ -228,9 +243,13 @@ func (s *Service) CancelSession(ctx context.Context, ref string, req api.CancelS
 	if err != nil {
 		return api.Session{}, err
 	}
+	o, err := s.once(ctx, event.SessionCanceled, l.id)
+	if err != nil {
+		return api.Session{}, err
+	}
 	st := l.state()
-	if statusRunning(st) {
-		if _, err := l.append(ctx, event.Draft{Type: event.SessionCanceled, Data: event.SessionCanceledData{Reason: req.Reason}}); err != nil {
+	if statusRunning(st) && !o.done {
+		if _, err := l.append(ctx, event.Draft{ID: o.id, Type: event.SessionCanceled, Data: event.SessionCanceledData{Reason: req.Reason}}); err != nil {
 			return api.Session{}, err
 		}
 		l.wakeUp()

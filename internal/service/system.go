@@ -66,7 +66,10 @@ func (s *Service) Doctor(ctx context.Context) (api.DoctorReport, error) {
 		switch {
 		case !c.Available && name == s.cfg.DefaultDriver:
 			check.Status, check.Detail = "fail", joinMissing(c.Missing)
-			check.Hint = "run as root, or use --driver process, which isolates nothing"
+			check.Hint = "use --driver process, which isolates nothing"
+			if c.Hint != "" {
+				check.Hint = c.Hint + "; or " + check.Hint
+			}
 		case !c.Available:
 			check.Status, check.Detail = "warn", joinMissing(c.Missing)
 		case len(c.Missing) > 0:
@@ -83,6 +86,9 @@ func (s *Service) checkDisk() api.DoctorCheck {
 	if err := unix.Statfs(s.cfg.Dirs.Root, &st); err != nil {
 		c.Status, c.Detail = "fail", err.Error()
 		return c
+	}
+	if info, err := os.Stat(s.cfg.Dirs.Root); err == nil && info.Mode().Perm()&0o077 != 0 {
+		c.Status, c.Hint = "warn", fmt.Sprintf("others may look into it: chmod 700 %s", s.cfg.Dirs.Root)
 	}
 	free := int64(st.Bavail) * int64(st.Bsize)
 	c.Detail = fmt.Sprintf("%s has %.1f GB free", s.cfg.Dirs.Root, float64(free)/1e9)
