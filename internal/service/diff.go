@@ -23,7 +23,7 @@ import (
 const maxTextDiff = 64 << 10
 
 // runtimeFiles are written by the runtime itself, anew for each sandbox: that two sessions differ in them says nothing about their work.
-var runtimeFiles = []string{"/etc/machine-id", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf"}
+var runtimeFiles = []string{"/etc/machine-id", "/etc/hostname"}
 
 // side is one thing that is compared: a session as it is now, or at a checkpoint.
 type side struct {
