@@ -60,6 +60,7 @@ type Capabilities struct {
 	Isolation       string   // "kernel" (own kernel), "namespace", "none"
 	Version         string   // of the engine; images are only good for the same one
 	Missing         []string // what is not there and why, for people: "no TAP device: open /dev/net/tun: …"
+	Hint            string   // what to do if it is not available, for people; may be empty
 }
 
 // Spec is what a sandbox is made from.

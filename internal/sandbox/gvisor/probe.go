@@ -26,13 +26,18 @@ type probeResult struct {
 // Capabilities implements sandbox.Driver.
 func (d *Driver) Capabilities(ctx context.Context) sandbox.Capabilities {
 	res, err := d.probed(ctx)
-	if err != nil {
-		res.Reason = err.Error()
-	} else if _, err := beside(d.opts.Guest, "perdure-guest"); err != nil {
-		res.Reason = err.Error()
+	if err == nil {
+		_, err = beside(d.opts.Guest, "perdure-guest")
+	}
+	hint := ""
+	switch {
+	case err != nil:
+		res.Reason, hint = err.Error(), errdefs.HintOf(err)
+	case res.Reason != "" && os.Geteuid() != 0:
+		hint = "run the daemon as root"
 	}
 	c := sandbox.Capabilities{
-		Available: res.Reason == "", Memory: true, Network: res.TAP == "", Isolation: "kernel", Version: res.Version,
+		Available: res.Reason == "", Memory: true, Network: res.TAP == "", Isolation: "kernel", Version: res.Version, Hint: hint,
 	}
 	for name, why := range map[string]string{"sandbox": res.Reason, "network": res.TAP, "limits": res.Cgroups} {
 		if why != "" {

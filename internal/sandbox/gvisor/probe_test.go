@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,4 +63,23 @@ func TestCapabilitiesAreAskedOnce(t *testing.T) {
 	check(t.Context(), "two", true, 3)
 	clk.now = clk.now.Add(time.Hour)
 	check(t.Context(), "two", true, 3)
+}
+
+// TestHintFollowsTheCause: who lacks a binary is told to build it, and not to become root.
+func TestHintFollowsTheCause(t *testing.T) {
+	dir := t.TempDir()
+	engine, guest := filepath.Join(dir, "perdure-engine"), filepath.Join(dir, "perdure-guest")
+	d := gvisor.New(gvisor.Options{Engine: engine, Guest: guest, Cache: dir})
+	check := func(missing, hint string) {
+		t.Helper()
+		c := d.Capabilities(t.Context())
+		if c.Available || len(c.Missing) == 0 || !strings.Contains(c.Missing[0], missing) || !strings.Contains(c.Hint, hint) || strings.Contains(c.Hint, "root") {
+			t.Errorf("got %+v, want %q missing and the hint %q", c, missing, hint)
+		}
+	}
+	check("perdure-engine", "go build")
+	if err := os.WriteFile(engine, []byte("#!/bin/sh\necho '{\"Version\":\"one\"}'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	check("perdure-guest", "go build")
 }
