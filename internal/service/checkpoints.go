@@ -105,8 +105,10 @@ func (s *Service) ForkSession(ctx context.Context, ref string, req api.ForkSessi
 	if err != nil {
 		return api.List[api.Session]{}, err
 	}
-	if req.Name != "" && !validName.MatchString(req.Name) {
-		return api.List[api.Session]{}, errdefs.New(errdefs.Invalid, "invalid_name", "%q cannot be a session's name", req.Name)
+	if req.Name != "" {
+		if err := checkName(req.Name); err != nil {
+			return api.List[api.Session]{}, err
+		}
 	}
 	o, err := s.once(ctx, event.SessionForked, l.id)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -19,8 +18,6 @@ import (
 	"perdure.dev/perdure/internal/session"
 	"perdure.dev/perdure/internal/store"
 )
-
-var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
 // begin makes a session's log with its first events.
 func (s *Service) begin(ctx context.Context, sid id.Session, drafts ...event.Draft) error {
@@ -52,9 +49,8 @@ func (s *Service) CreateSession(ctx context.Context, req api.CreateSession) (api
 		if name, err = s.freeName(ctx); err != nil {
 			return api.Session{}, err
 		}
-	} else if !validName.MatchString(name) || id.Valid("sess", name) {
-		return api.Session{}, errdefs.New(errdefs.Invalid, "invalid_name", "%q cannot be a session's name", name).
-			WithHint("use 1 to 63 lower-case letters, digits, '.', '_' and '-', starting with a letter or digit")
+	} else if err := checkName(name); err != nil {
+		return api.Session{}, err
 	}
 	sid := id.NewSession()
 	err = s.begin(ctx, sid, event.Draft{ID: o.id, Type: event.SessionCreated, Data: event.SessionCreatedData{
