@@ -111,7 +111,8 @@ type Files interface {
 	Remove(ctx context.Context, path string, recursive bool) error
 	// Mkdir makes a directory and its parents.
 	Mkdir(ctx context.Context, path string, mode fs.FileMode) error
-	// Watch reports changes below a directory until ctx ends.
+	// Watch reports changes below a directory until ctx ends. Where some were missed, since the tree is too large, the reader too slow or the
+	// connection was broken, it reports OpOverflow for the directory itself.
 	Watch(ctx context.Context, path string) (<-chan FileChange, error)
 	// Processes lists every process of the sandbox but the guest itself.
 	Processes(ctx context.Context) ([]Process, error)
@@ -129,8 +130,11 @@ type FileInfo struct {
 // FileChange is one change that Watch saw.
 type FileChange struct {
 	Path string
-	Op   string // create, write, remove, rename
+	Op   string // create, write, remove, rename, or OpOverflow
 }
+
+// OpOverflow is the Op of a FileChange that stands for changes that were missed: read the directory again.
+const OpOverflow = "overflow"
 
 // Process is one process inside a sandbox.
 type Process struct {

@@ -106,7 +106,7 @@ func TestWatch(t *testing.T) {
 	write(filepath.Join(dir, "new", "dir", "b"))
 	expect(filepath.Join(dir, "new", "dir", "b"), "create")
 	r.link.Drop()
-	expect(dir, link.OpOverflow)
+	expect(dir, sandbox.OpOverflow)
 	r.run(process("true")) // the watch was asked for again before this
 	if err := os.Remove(filepath.Join(dir, "a")); err != nil {
 		t.Fatal(err)

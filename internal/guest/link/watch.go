@@ -10,9 +10,6 @@ import (
 // watchBuffer is how many changes may wait for a slow reader before some are dropped, which it is told.
 const watchBuffer = 1024
 
-// OpOverflow is the operation of a change that stands for changes that were missed: read the directory again.
-const OpOverflow = "overflow"
-
 // watch is one file watch, over as many connections as it takes.
 type watch struct {
 	path   string
@@ -22,8 +19,7 @@ type watch struct {
 	gone   chan struct{}           // closed when the link fails
 }
 
-// Watch implements sandbox.Files. Where changes were missed, because a connection broke or the reader was slow, it reports
-// a change of the watched path itself with the operation "overflow".
+// Watch implements sandbox.Files.
 func (f files) Watch(ctx context.Context, path string) (<-chan sandbox.FileChange, error) {
 	w := &watch{path: path, events: make(chan sandbox.FileChange, watchBuffer), gone: make(chan struct{})}
 	n, p, err := f.l.begin(wire.MethodFileWatch, wire.PathArgs{Path: path}, nil, nil, func(n uint64, p *call) {
@@ -67,7 +63,7 @@ func (l *Link) onEvent(e wire.Event) {
 	if w == nil {
 		return
 	}
-	if e.Op == OpOverflow || !w.offer(sandbox.FileChange{Path: e.Path, Op: e.Op}) {
+	if e.Op == sandbox.OpOverflow || !w.offer(sandbox.FileChange{Path: e.Path, Op: e.Op}) {
 		w.missed()
 	}
 }
@@ -90,7 +86,7 @@ func (w *watch) offer(c sandbox.FileChange) bool {
 
 func (w *watch) missed() {
 	select {
-	case w.events <- sandbox.FileChange{Path: w.path, Op: OpOverflow}:
+	case w.events <- sandbox.FileChange{Path: w.path, Op: sandbox.OpOverflow}:
 		w.lost = false
 	default:
 		w.lost = true
