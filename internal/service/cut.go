@@ -126,6 +126,12 @@ func (l *live) takeAsleep(ctx context.Context, st session.State, c cutting) (m c
 		return m, created, err
 	}
 	base, _, err := l.svc.checkpoints.Open(ctx, row.ID, row.ManifestHash)
+	if c.kind == event.KindUndo && errdefs.KindOf(err) == errdefs.Corrupt {
+		// The session must be able to leave what it cannot wake from. Undo then brings back the files.
+		base = checkpoint.Manifest{Layers: row.Layers, Environment: checkpoint.Environment{Driver: st.Spec.Driver, Image: st.Spec.Image}}
+		c.message += "; without memory, which was damaged"
+		err = nil
+	}
 	if err != nil {
 		return m, created, err
 	}

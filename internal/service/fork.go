@@ -41,7 +41,10 @@ func (l *live) fork(ctx context.Context, r *restore, told id.Event, count int, n
 		return nil, errors.Join(err, l.dropChildren(ctx, children))
 	}
 	if err := l.announce(ctx, r, told, children, ids); err != nil {
-		return nil, errors.Join(err, l.dropChildren(ctx, children), j.drop())
+		if derr := l.dropChildren(ctx, children); derr != nil {
+			return nil, errors.Join(err, derr) // the journal stays: the next start takes back what is left
+		}
+		return nil, errors.Join(err, j.drop())
 	}
 	if err := j.drop(); err != nil { // the next start does
 		l.svc.cfg.Logger.Warn("cannot remove the journal of a fork", "session", l.id, "error", err)
@@ -68,22 +71,18 @@ func (l *live) makeChild(ctx context.Context, r *restore, c *child) error {
 	if c.workspace, err = workspace.Open(s.cfg.Dirs, c.id, st.Spec.Image); err != nil {
 		return err
 	}
-	gen, err := c.workspace.Begin(ctx, r.manifest.Layers, r.caps.FlatFiles)
-	if err != nil {
-		return err
-	}
-	spec, err := s.sandboxSpec(c.id, c.name, st.Spec, c.workspace.Root(gen), r.caps)
-	if err != nil {
-		return err
-	}
-	if r.memory {
-		if err := copySpool(s.cfg.Dirs.Spool(r.manifest.SessionID), spec.SpoolDir, r.manifest.OpenExecs); err != nil {
-			return err
+	var report event.ResumeReport
+	gen, sb, err := s.bootOn(ctx, c.workspace, identity{id: c.id, name: c.name, spec: st.Spec}, r.manifest.Layers, r.caps, func(spec sandbox.Spec) (sb sandbox.Sandbox, err error) {
+		if r.memory {
+			if err := copySpool(s.cfg.Dirs.Spool(r.manifest.SessionID), spec.SpoolDir, r.manifest.OpenExecs); err != nil {
+				return nil, err
+			}
 		}
-	}
-	sb, report, err := r.boot(ctx, spec)
+		sb, report, err = r.boot(ctx, spec)
+		return sb, err
+	})
 	if err != nil {
-		return errors.Join(err, s.cfg.Dirs.Trash(spec.StateDir))
+		return err
 	}
 	c.sandbox = sb
 	s.at("fork.booted")

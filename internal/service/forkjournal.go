@@ -20,7 +20,7 @@ type forkJournal struct {
 	Children []id.Session `json:"children"`
 }
 
-const forkJournals = "fork-*.json"
+const forkJournals = "fork-*.json" // not those set aside
 
 func (l *live) writeForkJournal(children []id.Session) (forkJournal, error) {
 	name := "fork-" + string(id.NewEvent()) + ".json"
@@ -38,37 +38,42 @@ func (j forkJournal) drop() error {
 }
 
 // takeBackForks deletes the children of forks that the death of the daemon cut. Their sandboxes and files then belong to nobody and go
-// with the other orphans.
+// with the other orphans. One fork that cannot be taken back keeps nobody from the daemon: its journal stays for the next start, and one
+// that cannot be read is set aside.
 func (s *Service) takeBackForks(ctx context.Context) error {
 	files, err := filepath.Glob(filepath.Join(s.cfg.Dirs.Root, "sessions", "*", forkJournals))
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		j := forkJournal{file: file}
-		if err := json.Unmarshal(b, &j); err != nil {
-			return err
-		}
-		told, err := s.forkTold(ctx, id.Session(filepath.Base(filepath.Dir(file))), j.Children)
-		if err != nil {
-			return err
-		}
-		if !told {
-			for _, c := range j.Children {
-				if _, err := s.cfg.Rows.DeleteSession(ctx, c); err != nil && !isNotFound(err) {
-					return err
-				}
-			}
-		}
-		if err := j.drop(); err != nil {
-			return err
+		if err := s.takeBackFork(ctx, file); err != nil {
+			s.cfg.Logger.Error("cannot take back a fork that was cut", "journal", file, "error", err)
 		}
 	}
 	return nil
+}
+
+func (s *Service) takeBackFork(ctx context.Context, file string) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	j := forkJournal{file: file}
+	if err := json.Unmarshal(b, &j); err != nil {
+		return s.setAside(file, err)
+	}
+	told, err := s.forkTold(ctx, id.Session(filepath.Base(filepath.Dir(file))), j.Children)
+	if err != nil {
+		return err
+	}
+	if !told {
+		for _, c := range j.Children {
+			if _, err := s.cfg.Rows.DeleteSession(ctx, c); err != nil && !isNotFound(err) {
+				return err
+			}
+		}
+	}
+	return j.drop()
 }
 
 // forkTold reports whether the parent's log tells of a fork.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/workspace"
@@ -35,8 +36,10 @@ type journal struct {
 	Told          id.Event                     `json:"told,omitempty"` // the id that the event is to have; "": any
 }
 
+const journalName = "journal.json"
+
 func (l *live) journalFile() string {
-	return filepath.Join(l.svc.cfg.Dirs.Session(l.id), "journal.json")
+	return filepath.Join(l.svc.cfg.Dirs.Session(l.id), journalName)
 }
 
 func (l *live) writeJournal(j journal) error {
@@ -68,5 +71,18 @@ func (l *live) readJournal() (*journal, error) {
 		return nil, err
 	}
 	var j journal
-	return &j, json.Unmarshal(b, &j)
+	if err := json.Unmarshal(b, &j); err != nil {
+		return nil, errdefs.New(errdefs.Corrupt, "journal_damaged", "cannot read %s: %v", l.journalFile(), err).
+			WithHint("the session is left as it is; what it was doing may be found in its log: perdure events %s", l.id)
+	}
+	return &j, nil
+}
+
+// damaged is added to the name of a journal that cannot be read and has been passed over.
+const damaged = ".damaged"
+
+// setAside passes over a journal that cannot be read. doctor shows it.
+func (s *Service) setAside(file string, cause error) error {
+	s.cfg.Logger.Error("a journal cannot be read and is set aside", "file", file, "error", cause)
+	return os.Rename(file, file+damaged)
 }

@@ -60,14 +60,39 @@ func (l *live) wake(ctx context.Context) error {
 	}
 }
 
-// spec describes a sandbox on a generation of the workspace.
-func (l *live) spec(st session.State, g workspace.Generation, caps sandbox.Capabilities) (sandbox.Spec, error) {
-	return l.svc.sandboxSpec(st.ID, st.Name, st.Spec, l.workspace.Root(g), caps)
+// bootOn begins a generation over layers and has a sandbox booted on it. When that fails, nothing is left of either.
+func (l *live) bootOn(ctx context.Context, layers []id.Layer, caps sandbox.Capabilities, boot func(sandbox.Spec) (sandbox.Sandbox, error)) (workspace.Generation, sandbox.Sandbox, error) {
+	st := l.state()
+	return l.svc.bootOn(ctx, l.workspace, identity{id: st.ID, name: st.Name, spec: st.Spec}, layers, caps, boot)
 }
 
-func (s *Service) sandboxSpec(sid id.Session, name string, spec event.Spec, root sandbox.Root, caps sandbox.Capabilities) (sandbox.Spec, error) {
+// identity is whose sandbox is made.
+type identity struct {
+	id   id.Session
+	name string
+	spec event.Spec
+}
+
+func (s *Service) bootOn(ctx context.Context, w *workspace.Workspace, who identity, layers []id.Layer, caps sandbox.Capabilities, boot func(sandbox.Spec) (sandbox.Sandbox, error)) (workspace.Generation, sandbox.Sandbox, error) {
+	g, err := w.Begin(ctx, layers, caps.FlatFiles)
+	if err != nil {
+		return g, nil, err
+	}
+	spec, err := s.sandboxSpec(who, w.Root(g), caps)
+	if err == nil {
+		var sb sandbox.Sandbox
+		if sb, err = boot(spec); err == nil {
+			return g, sb, nil
+		}
+	}
+	return g, nil, errors.Join(err, w.Discard(g), s.cfg.Dirs.Trash(spec.StateDir))
+}
+
+// sandboxSpec describes a new sandbox, and makes its directories. Its StateDir is set also when it fails.
+func (s *Service) sandboxSpec(who identity, root sandbox.Root, caps sandbox.Capabilities) (sandbox.Spec, error) {
+	spec := who.spec
 	out := sandbox.Spec{
-		ID: id.NewSandbox(), Session: sid, SpoolDir: s.cfg.Dirs.Spool(sid), Root: root, Hostname: hostname(name),
+		ID: id.NewSandbox(), Session: who.id, SpoolDir: s.cfg.Dirs.Spool(who.id), Root: root, Hostname: hostname(who.name),
 		Env:     append(baseEnv(), spec.Env...),
 		Limits:  sandbox.Limits{MemoryBytes: spec.Limits.MemoryBytes, Processes: spec.Limits.Processes},
 		Network: sandbox.NetworkNone,
@@ -106,17 +131,9 @@ func (l *live) startFresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g, err := l.workspace.Begin(ctx, nil, caps.FlatFiles)
+	g, sb, err := l.bootOn(ctx, nil, caps, func(spec sandbox.Spec) (sandbox.Sandbox, error) { return drv.Start(ctx, spec) })
 	if err != nil {
 		return err
-	}
-	spec, err := l.spec(st, g, caps)
-	if err != nil {
-		return err
-	}
-	sb, err := drv.Start(ctx, spec)
-	if err != nil {
-		return errors.Join(err, l.workspace.Discard(g), l.svc.cfg.Dirs.Trash(spec.StateDir))
 	}
 	return l.adopt(ctx, g, sb, event.Draft{Type: event.WorkspaceStarted, Data: event.WorkspaceStartedData{
 		SandboxID: sb.ID(), Driver: drv.Name(), Missing: missing(ctx, sb, caps),
@@ -165,18 +182,13 @@ func (l *live) resumeFrom(ctx context.Context, c id.Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	st := l.state()
-	g, err := l.workspace.Begin(ctx, r.manifest.Layers, r.caps.FlatFiles)
+	var report event.ResumeReport
+	g, sb, err := l.bootOn(ctx, r.manifest.Layers, r.caps, func(spec sandbox.Spec) (sb sandbox.Sandbox, err error) {
+		sb, report, err = r.boot(ctx, spec)
+		return sb, err
+	})
 	if err != nil {
 		return err
-	}
-	spec, err := l.spec(st, g, r.caps)
-	if err != nil {
-		return err
-	}
-	sb, report, err := r.boot(ctx, spec)
-	if err != nil {
-		return errors.Join(err, l.workspace.Discard(g), l.svc.cfg.Dirs.Trash(spec.StateDir))
 	}
 	return l.adopt(ctx, g, sb, event.Draft{Type: event.WorkspaceResumed, Data: event.WorkspaceResumedData{
 		SandboxID: sb.ID(), CheckpointID: c, Report: report,
@@ -197,17 +209,9 @@ func (l *live) resumeLost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g, err := l.workspace.Begin(ctx, cut.Layers, caps.FlatFiles)
+	g, sb, err := l.bootOn(ctx, cut.Layers, caps, func(spec sandbox.Spec) (sandbox.Sandbox, error) { return drv.Start(ctx, spec) })
 	if err != nil {
 		return err
-	}
-	spec, err := l.spec(st, g, caps)
-	if err != nil {
-		return err
-	}
-	sb, err := drv.Start(ctx, spec)
-	if err != nil {
-		return errors.Join(err, l.workspace.Discard(g), l.svc.cfg.Dirs.Trash(spec.StateDir))
 	}
 	report := event.ResumeReport{
 		Layers: []string{"files", "transcript"},

@@ -26,7 +26,7 @@ func (s *Service) Recover(ctx context.Context) error {
 	}
 	known := map[id.Session]bool{}
 	owned := map[id.Sandbox]bool{}
-	needed, err := s.journaled(owned) // first: what a journal names must outlive a failure to finish it
+	needed, unread, err := s.journaled(ctx, owned) // first: what a journal names must outlive a failure to finish it
 	if err != nil {
 		return err
 	}
@@ -48,6 +48,10 @@ func (s *Service) Recover(ctx context.Context) error {
 		}
 		f.After = rows[len(rows)-1].ID
 	}
+	if unread > 0 {
+		s.cfg.Logger.Warn("nothing is swept: a journal that cannot be read may name what seems to belong to nobody", "journals", unread)
+		return nil
+	}
 	if err := s.removeOrphans(ctx, known, owned, needed); err != nil {
 		return err
 	}
@@ -55,24 +59,50 @@ func (s *Service) Recover(ctx context.Context) error {
 	return nil
 }
 
-// journaled notes the sandboxes that journals name as owned, and returns the checkpoints that they name.
-func (s *Service) journaled(owned map[id.Sandbox]bool) (map[id.Checkpoint]bool, error) {
-	needed := map[id.Checkpoint]bool{}
+// journaled notes the sandboxes that journals name as owned, and returns the checkpoints that they name, and how many journals
+// cannot be read and may matter.
+func (s *Service) journaled(ctx context.Context, owned map[id.Sandbox]bool) (needed map[id.Checkpoint]bool, unread int, err error) {
+	needed = map[id.Checkpoint]bool{}
 	dirs, err := os.ReadDir(filepath.Join(s.cfg.Dirs.Root, "sessions"))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for _, e := range dirs {
-		j, err := (&live{svc: s, id: id.Session(e.Name())}).readJournal()
-		if err != nil {
-			return nil, fmt.Errorf("read the journal of session %s: %w", e.Name(), err)
-		}
-		if j != nil {
+		l := &live{svc: s, id: id.Session(e.Name())}
+		j, err := l.readJournal()
+		switch {
+		case err != nil && s.stillRuns(ctx, l.id): // then nothing irreversible has happened, and there is nothing to finish
+			err = s.setAside(l.journalFile(), err)
+			if err != nil {
+				return nil, 0, err
+			}
+		case err != nil:
+			s.cfg.Logger.Error("a session is left alone: its journal cannot be read", "session", l.id, "error", err)
+			unread++
+		case j != nil:
 			needed[j.Created.CheckpointID] = true
 			owned[j.Sandbox], owned[j.NewSandbox] = true, true
 		}
 	}
-	return needed, nil
+	return needed, unread, nil
+}
+
+// stillRuns reports whether the sandbox that a session's log names is alive.
+func (s *Service) stillRuns(ctx context.Context, sid id.Session) bool {
+	row, err := s.cfg.Rows.Session(ctx, string(sid))
+	if err != nil || row.Workspace.SandboxID == "" {
+		return false
+	}
+	drv, err := s.driver(row.Spec.Driver)
+	if err != nil {
+		return false
+	}
+	sb, err := drv.Recover(ctx, s.cfg.Dirs.Sandbox(row.Workspace.SandboxID))
+	if err != nil {
+		return false
+	}
+	st, err := sb.Status(ctx)
+	return err == nil && st.State != sandbox.Dead
 }
 
 // heal takes up an operation that failed in its middle, as a restart would: the log says that a sandbox runs, and there is none.

@@ -23,7 +23,7 @@ func (l *live) rollback(ctx context.Context, r *restore, told id.Event, undo boo
 	case session.WorkspaceRunning, session.WorkspacePaused:
 		return l.rollbackLive(ctx, st, r, told, undo)
 	}
-	return l.rollbackAsleep(ctx, st, r, told, undo)
+	return l.rollbackAsleep(ctx, r, told, undo)
 }
 
 // rollbackLive restores beside the running sandbox, and switches.
@@ -74,13 +74,13 @@ func (l *live) rollbackLive(ctx context.Context, st session.State, r *restore, t
 		return back(err)
 	}
 	j.NewGeneration = next
-	spec, err := l.spec(st, next, r.caps)
+	spec, err := l.svc.sandboxSpec(identity{id: st.ID, name: st.Name, spec: st.Spec}, l.workspace.Root(next), r.caps)
 	if err != nil {
-		return back(err)
+		return back(errors.Join(err, l.svc.cfg.Dirs.Trash(spec.StateDir)))
 	}
 	j.NewSandbox = spec.ID
 	if err := l.writeJournal(j); err != nil {
-		return back(err)
+		return back(errors.Join(err, l.svc.cfg.Dirs.Trash(spec.StateDir)))
 	}
 	sb, report, err := r.replace(ctx, old, spec)
 	if err != nil {
@@ -121,24 +121,20 @@ func (l *live) finishRollback(ctx context.Context, j journal, sb sandbox.Sandbox
 }
 
 // rollbackAsleep moves a session whose workspace has no sandbox, and wakes it.
-func (l *live) rollbackAsleep(ctx context.Context, st session.State, r *restore, told id.Event, undo bool) (rolledBack, error) {
+func (l *live) rollbackAsleep(ctx context.Context, r *restore, told id.Event, undo bool) (rolledBack, error) {
 	created, err := l.take(ctx, cutting{kind: event.KindUndo, message: "before rollback to " + string(r.manifest.ID)})
 	if err != nil {
 		return rolledBack{}, err
 	}
 	l.svc.gc.RLock()
 	defer l.svc.gc.RUnlock()
-	g, err := l.workspace.Begin(ctx, r.manifest.Layers, r.caps.FlatFiles)
+	var report event.ResumeReport
+	g, sb, err := l.bootOn(ctx, r.manifest.Layers, r.caps, func(spec sandbox.Spec) (sb sandbox.Sandbox, err error) {
+		sb, report, err = r.boot(ctx, spec)
+		return sb, err
+	})
 	if err != nil {
 		return rolledBack{}, err
-	}
-	spec, err := l.spec(st, g, r.caps)
-	if err != nil {
-		return rolledBack{}, err
-	}
-	sb, report, err := r.boot(ctx, spec)
-	if err != nil {
-		return rolledBack{}, errors.Join(err, l.workspace.Discard(g), l.svc.cfg.Dirs.Trash(spec.StateDir))
 	}
 	err = l.adopt(ctx, g, sb,
 		event.Draft{ID: told, Type: event.SessionRolledBack, Data: event.SessionRolledBackData{

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/store"
 )
 
@@ -51,6 +53,7 @@ func (s *Service) Doctor(ctx context.Context) (api.DoctorReport, error) {
 		out.Checks = append(out.Checks, c)
 	}
 	add(s.checkDisk())
+	add(s.checkJournals())
 	names := make([]string, 0, len(s.cfg.Drivers))
 	for name := range s.cfg.Drivers {
 		names = append(names, name)
@@ -78,6 +81,28 @@ func (s *Service) Doctor(ctx context.Context) (api.DoctorReport, error) {
 		add(check)
 	}
 	return out, nil
+}
+
+// checkJournals names what a damaged disk has made of operations that were cut.
+func (s *Service) checkJournals() api.DoctorCheck {
+	c := api.DoctorCheck{Name: "journals", Status: "ok", Detail: "all can be read"}
+	files, err := filepath.Glob(filepath.Join(s.cfg.Dirs.Root, "sessions", "*", "*"+damaged))
+	if err != nil {
+		return api.DoctorCheck{Name: c.Name, Status: "fail", Detail: err.Error()}
+	}
+	for _, name := range files {
+		c.Status, c.Detail, c.Hint = "warn", "set aside: "+name, "the operation that it belongs to was taken back; remove the file"
+	}
+	if files, err = filepath.Glob(filepath.Join(s.cfg.Dirs.Root, "sessions", "*", journalName)); err != nil {
+		return api.DoctorCheck{Name: c.Name, Status: "fail", Detail: err.Error()}
+	}
+	for _, name := range files {
+		if _, err := (&live{svc: s, id: id.Session(filepath.Base(filepath.Dir(name)))}).readJournal(); err != nil {
+			c.Status, c.Detail = "fail", err.Error()
+			c.Hint = "the session is left alone and nothing is swept; restore the file from a backup, or remove it to go on without"
+		}
+	}
+	return c
 }
 
 func (s *Service) checkDisk() api.DoctorCheck {
