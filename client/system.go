@@ -23,7 +23,7 @@ func (c *Client) Version(ctx context.Context) (out api.BuildInfo, err error) {
 	return out, c.do(ctx, call{method: http.MethodGet, path: "/version", out: &out})
 }
 
-// Artifact reads an artifact.
-func (c *Client) Artifact(ctx context.Context, id string) (io.ReadCloser, error) {
-	return c.open(ctx, "/artifacts/"+seg(id), nil)
+// Artifact reads an artifact of a session, or of one that it was forked from.
+func (c *Client) Artifact(ctx context.Context, session, id string) (io.ReadCloser, error) {
+	return c.open(ctx, "/sessions/"+seg(session)+"/artifacts/"+seg(id), nil)
 }

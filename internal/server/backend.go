@@ -52,8 +52,8 @@ type Events interface {
 	Timeline(ctx context.Context, ref string) (api.Timeline, error)
 	// Diff compares two of S and S@CKPT.
 	Diff(ctx context.Context, a, b string) (api.Diff, error)
-	// Artifact opens a stored artifact and says its size in bytes. The reader seeks.
-	Artifact(ctx context.Context, artifact id.Artifact) (io.ReadSeekCloser, error)
+	// Artifact opens an artifact of a session or of one that it was forked from.
+	Artifact(ctx context.Context, ref string, artifact id.Artifact) (io.ReadSeekCloser, error)
 }
 
 // Execs starts and supervises commands. The semantics are those of sandbox.Execs; a workspace that sleeps is resumed by StartExec alone.

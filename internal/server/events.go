@@ -76,20 +76,21 @@ func (s *Server) eventRoutes() {
 		return b.Diff(ctx, in.A, in.B)
 	})
 	handleStream(s, route{
-		id: "get-artifact", method: http.MethodGet, path: "/artifacts/{artifact}", role: actor.Viewer, waits: true, media: octetStream,
+		id: "get-artifact", method: http.MethodGet, path: "/sessions/{s}/artifacts/{artifact}", role: actor.Viewer, waits: true, media: octetStream,
 		summary: "Read an artifact; ranges work",
 	}, func(ctx context.Context, in *struct {
+		SessionRef
 		Artifact string `path:"artifact"`
 	}, x *exchange) error {
-		return s.artifact(ctx, in.Artifact, x)
+		return s.artifact(ctx, in.Session, in.Artifact, x)
 	})
 }
 
-func (s *Server) artifact(ctx context.Context, name string, x *exchange) error {
+func (s *Server) artifact(ctx context.Context, ref, name string, x *exchange) error {
 	if !id.Valid("art", name) {
 		return errdefs.New(errdefs.NotFound, "artifact_not_found", "there is no artifact %q", name)
 	}
-	f, err := s.cfg.Backend.Events.Artifact(ctx, id.Artifact(name))
+	f, err := s.cfg.Backend.Events.Artifact(ctx, ref, id.Artifact(name))
 	if err != nil {
 		return err
 	}

@@ -237,11 +237,11 @@ func TestArtifactRanges(t *testing.T) {
 	d := servertest.NewDaemon(t)
 	c := unixClient(d.Socket)
 	name := d.Backend.PutArtifact([]byte("0123456789"))
-	status, _, body := request(t, c, "GET", base+"/artifacts/"+string(name), "", "Range", "bytes=2-4")
+	status, _, body := request(t, c, "GET", base+"/sessions/a/artifacts/"+string(name), "", "Range", "bytes=2-4")
 	if status != 206 || body != "234" {
 		t.Errorf("range = %d %q", status, body)
 	}
-	if status, _, _ := request(t, c, "GET", base+"/artifacts/art_no", ""); status != 404 {
+	if status, _, _ := request(t, c, "GET", base+"/sessions/a/artifacts/art_no", ""); status != 404 {
 		t.Errorf("unknown artifact = %d", status)
 	}
 }

@@ -7,13 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/workspace"
 )
 
-// putArtifact stores an output under sessions/SESS/artifacts/ID, with a link from artifacts/ID at the top, by which it is found.
+// putArtifact stores an output as sessions/SESS/artifacts/ID.
 func (s *Service) putArtifact(ctx context.Context, sid id.Session, name string, r io.Reader) (id.Artifact, int64, error) {
 	a := id.NewArtifact()
 	dir := s.cfg.Dirs.Artifacts(sid)
@@ -44,18 +45,31 @@ func (s *Service) putArtifact(ctx context.Context, sid id.Session, name string, 
 	return a, n, nil
 }
 
-// Artifact opens a stored artifact.
-func (s *Service) Artifact(_ context.Context, a id.Artifact) (io.ReadSeekCloser, error) {
+// Artifact opens an artifact of a session, or of an ancestor through whose log the session's timeline goes.
+func (s *Service) Artifact(ctx context.Context, ref string, a id.Artifact) (io.ReadSeekCloser, error) {
 	if !id.Valid("art", string(a)) {
 		return nil, errdefs.New(errdefs.Invalid, "invalid_artifact", "%q is no artifact id", a)
 	}
-	found, err := filepath.Glob(filepath.Join(s.cfg.Dirs.Root, "sessions", "*", "artifacts", string(a)))
-	if err == nil && len(found) > 0 {
-		f, err := os.Open(found[0])
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	line, err := l.timeline(ctx)
+	if err != nil {
+		return nil, err
+	}
+	places := []id.Session{l.id} // also what a rollback has left is the session's
+	for _, r := range line {
+		if !slices.Contains(places, r.Session) {
+			places = append(places, r.Session)
+		}
+	}
+	for _, sid := range places {
+		f, err := os.Open(filepath.Join(s.cfg.Dirs.Artifacts(sid), string(a)))
 		if !errors.Is(err, fs.ErrNotExist) {
 			return f, err
 		}
 	}
-	return nil, errdefs.New(errdefs.NotFound, "artifact_not_found", "there is no artifact %s", a).
+	return nil, errdefs.New(errdefs.NotFound, "artifact_not_found", "session %s has no artifact %s", ref, a).
 		WithHint("artifacts are deleted with their session")
 }

@@ -2,10 +2,16 @@ package service_test
 
 import (
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox/process"
 )
 
 func TestCheckpointRollbackForkSuspend(t *testing.T) {
@@ -150,4 +156,33 @@ func TestDriverWithoutMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.want(w.sh("one", "cat f; ls g dir 2>/dev/null || echo none"), "after\nnone")
+}
+
+// An artifact belongs to its session and to the forks that remember it, and to nobody else.
+func TestArtifactIsReadByItsSessionAndItsForks(t *testing.T) {
+	w := newWorld(t)
+	a := w.create("a", process.Name)
+	w.create("other", process.Name)
+	name := id.NewArtifact()
+	dir := filepath.Join(w.dir, "sessions", a.ID, "artifacts")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.put(filepath.Join(dir, string(name)), "whole")
+	if _, err := w.svc.ForkSession(w.ctx(), "a", api.ForkSession{Name: "kid"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{"a", "kid"} {
+		f, err := w.svc.Artifact(w.ctx(), ref, name)
+		if err != nil {
+			t.Fatalf("%s: %v", ref, err)
+		}
+		b, err := io.ReadAll(f)
+		if err != nil || string(b) != "whole" || f.Close() != nil {
+			t.Errorf("%s: %q, %v", ref, b, err)
+		}
+	}
+	if _, err := w.svc.Artifact(w.ctx(), "other", name); errdefs.CodeOf(err) != "artifact_not_found" {
+		t.Errorf("another session: %v", err)
+	}
 }

@@ -67,7 +67,7 @@ type Deletion struct {
 	Tombstone bool
 	// Purged are the sessions whose logs are gone: this one, and tombstones that only it had kept.
 	Purged []id.Session
-	// Checkpoints can be restored no more. Their stored parts may be removed, but for layers that LayersInUse names.
+	// Checkpoints can be restored no more. Their stored parts may be removed, but for layers that others share.
 	Checkpoints []id.Checkpoint
 }
 

@@ -112,7 +112,7 @@ func (b *Backend) PutArtifact(data []byte) id.Artifact {
 }
 
 // Artifact opens an artifact.
-func (b *Backend) Artifact(_ context.Context, name id.Artifact) (io.ReadSeekCloser, error) {
+func (b *Backend) Artifact(_ context.Context, _ string, name id.Artifact) (io.ReadSeekCloser, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	data, ok := b.artifacts[name]

@@ -59,7 +59,7 @@ func fork(t testing.TB, s *sqlite.Store, name string, of id.Checkpoint) id.Sessi
 
 func layers(t testing.TB, s *sqlite.Store) string {
 	t.Helper()
-	list, err := s.LayersInUse(t.Context())
+	list, err := s.HeldLayers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

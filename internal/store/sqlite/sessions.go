@@ -122,9 +122,3 @@ func noCheckpoint(ref string) error {
 	return errdefs.New(errdefs.NotFound, store.CodeCheckpointNotFound, "no checkpoint %q", ref).
 		WithHint("perdure checkpoints SESSION lists them")
 }
-
-// LayersInUse returns every layer that a checkpoint or a live workspace needs. What it does not name may be removed.
-func (s *Store) LayersInUse(ctx context.Context) ([]id.Layer, error) {
-	layers, err := s.read.LayersInUse(ctx)
-	return layers, s.reading(err)
-}

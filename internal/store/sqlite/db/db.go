@@ -93,9 +93,6 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.lastSeqStmt, err = db.PrepareContext(ctx, lastSeq); err != nil {
 		return nil, fmt.Errorf("error preparing query LastSeq: %w", err)
 	}
-	if q.layersInUseStmt, err = db.PrepareContext(ctx, layersInUse); err != nil {
-		return nil, fmt.Errorf("error preparing query LayersInUse: %w", err)
-	}
 	if q.layersOfStmt, err = db.PrepareContext(ctx, layersOf); err != nil {
 		return nil, fmt.Errorf("error preparing query LayersOf: %w", err)
 	}
@@ -246,11 +243,6 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing lastSeqStmt: %w", cerr)
 		}
 	}
-	if q.layersInUseStmt != nil {
-		if cerr := q.layersInUseStmt.Close(); cerr != nil {
-			err = fmt.Errorf("error closing layersInUseStmt: %w", cerr)
-		}
-	}
 	if q.layersOfStmt != nil {
 		if cerr := q.layersOfStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing layersOfStmt: %w", cerr)
@@ -363,7 +355,6 @@ type Queries struct {
 	insertIdempotencyStmt     *sql.Stmt
 	insertSessionStmt         *sql.Stmt
 	lastSeqStmt               *sql.Stmt
-	layersInUseStmt           *sql.Stmt
 	layersOfStmt              *sql.Stmt
 	listAllCheckpointsStmt    *sql.Stmt
 	listCheckpointsStmt       *sql.Stmt
@@ -403,7 +394,6 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertIdempotencyStmt:     q.insertIdempotencyStmt,
 		insertSessionStmt:         q.insertSessionStmt,
 		lastSeqStmt:               q.lastSeqStmt,
-		layersInUseStmt:           q.layersInUseStmt,
 		layersOfStmt:              q.layersOfStmt,
 		listAllCheckpointsStmt:    q.listAllCheckpointsStmt,
 		listCheckpointsStmt:       q.listCheckpointsStmt,

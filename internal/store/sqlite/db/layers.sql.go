@@ -49,33 +49,6 @@ func (q *Queries) DropLayerRefs(ctx context.Context, holderID string) error {
 	return err
 }
 
-const layersInUse = `-- name: LayersInUse :many
-SELECT DISTINCT layer_id FROM layer_refs ORDER BY layer_id
-`
-
-func (q *Queries) LayersInUse(ctx context.Context) ([]id.Layer, error) {
-	rows, err := q.query(ctx, q.layersInUseStmt, layersInUse)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []id.Layer
-	for rows.Next() {
-		var layer_id id.Layer
-		if err := rows.Scan(&layer_id); err != nil {
-			return nil, err
-		}
-		items = append(items, layer_id)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const layersOf = `-- name: LayersOf :many
 SELECT layer_id FROM layer_refs WHERE holder_id = ? ORDER BY layer_id
 `

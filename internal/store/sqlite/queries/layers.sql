@@ -8,8 +8,5 @@ DELETE FROM layer_refs WHERE holder_id = ?;
 INSERT INTO layer_refs (holder_id, layer_id)
 SELECT CAST(sqlc.arg(target) AS TEXT), src.layer_id FROM layer_refs AS src WHERE src.holder_id = sqlc.arg(source);
 
--- name: LayersInUse :many
-SELECT DISTINCT layer_id FROM layer_refs ORDER BY layer_id;
-
 -- name: LayersOf :many
 SELECT layer_id FROM layer_refs WHERE holder_id = ? ORDER BY layer_id;
