@@ -11,14 +11,12 @@ import (
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/actor"
+	"perdure.dev/perdure/internal/archive"
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/id"
 )
 
 const tarType = "application/x-tar"
-
-// maxEntries bounds one archive, in either direction.
-const maxEntries = 1_000_000
 
 func (s *Server) tarRoutes() {
 	handleStream(s, route{
@@ -64,8 +62,8 @@ type tarOut struct {
 
 // add writes the file p under the given name, and what is below it. Sockets, pipes and devices are left out.
 func (t *tarOut) add(ctx context.Context, p, name string, info api.FileInfo) error {
-	if t.entries++; t.entries > maxEntries {
-		return errdefs.New(errdefs.Exhausted, "archive_too_large", "%s has more than %d files", p, maxEntries)
+	if t.entries++; t.entries > archive.MaxEntries {
+		return archive.TooLarge(p)
 	}
 	mode, err := parseMode(info.Mode)
 	if err != nil {
@@ -122,50 +120,24 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// unpack writes an archive's files below dir. Names that leave dir are refused. Links are made last, so that no file of the
-// archive is written through one of them.
+// unpack writes an archive's files below dir.
 func (s *Server) unpack(ctx context.Context, ref, dir string, body io.Reader) error {
 	files := s.cfg.Backend.Files
-	tr := tar.NewReader(body)
-	var links []*tar.Header
-	for n := 0; ; n++ {
-		h, err := tr.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return errdefs.Wrap(err, errdefs.Invalid, "bad_archive", "reading the archive")
-		}
-		if n >= maxEntries {
-			return errdefs.New(errdefs.Exhausted, "archive_too_large", "the archive has more than %d files", maxEntries)
-		}
-		p, err := below(dir, h.Name)
-		if err != nil {
-			return err
-		}
-		switch h.Typeflag {
-		case tar.TypeDir:
-			err = files.Mkdir(ctx, ref, p, h.FileInfo().Mode().Perm())
-		case tar.TypeReg:
-			err = files.WriteFile(ctx, ref, p, h.FileInfo().Mode().Perm(), tr)
-		case tar.TypeSymlink:
-			c := *h
-			c.Name = p
-			links = append(links, &c)
-		case tar.TypeXGlobalHeader:
-		default:
-			err = errdefs.New(errdefs.Invalid, "bad_archive", "%s is neither a file, a directory nor a symbolic link", h.Name)
-		}
-		if err != nil {
-			return err
-		}
+	broken := func(err error) error {
+		return errdefs.Wrap(err, errdefs.Invalid, "bad_archive", "reading the archive")
 	}
-	for _, l := range links {
-		if err := s.symlink(ctx, ref, l.Linkname, l.Name); err != nil {
-			return err
+	return archive.Each(body, broken, func(e archive.Entry) error {
+		p := path.Join(dir, e.Name)
+		switch e.Kind {
+		case archive.Directory:
+			return files.Mkdir(ctx, ref, p, e.Mode)
+		case archive.File:
+			return files.WriteFile(ctx, ref, p, e.Mode, e.Body)
+		case archive.Symlink:
+			return s.symlink(ctx, ref, e.Target, p)
 		}
-	}
-	return nil
+		return errdefs.New(errdefs.Invalid, "bad_archive", "%s is neither a file, a directory nor a symbolic link", e.Name)
+	})
 }
 
 // symlink makes a link with the workspace's own ln.
@@ -184,17 +156,4 @@ func (s *Server) symlink(ctx context.Context, ref, target, p string) error {
 		return errdefs.New(errdefs.Invalid, "link_failed", "making the link %s: %s", p, strings.TrimSpace(exec.Stderr+exec.Cause))
 	}
 	return nil
-}
-
-// below joins an archive's name to dir, and refuses one that would lead out of it.
-func below(dir, name string) (string, error) {
-	if strings.HasPrefix(name, "/") || strings.ContainsRune(name, 0) {
-		return "", errdefs.New(errdefs.Invalid, "bad_archive", "the archive's name %q is absolute", name)
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if part == ".." {
-			return "", errdefs.New(errdefs.Invalid, "bad_archive", "the archive's name %q leads out of it", name)
-		}
-	}
-	return path.Join(dir, name), nil
 }

@@ -9,11 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"perdure.dev/perdure/internal/archive"
 	"perdure.dev/perdure/internal/errdefs"
 )
-
-// maxEntries bounds an archive that comes from a workspace.
-const maxEntries = 1_000_000
 
 // pack writes the tree at root as an archive whose names start with name. Sockets, pipes and devices are left out.
 func pack(w io.Writer, root, name string) error {
@@ -65,7 +63,7 @@ func pack(w io.Writer, root, name string) error {
 }
 
 // unpack writes an archive's tree to target. The archive comes from a workspace and is hostile: nothing is written outside of target, whatever
-// names and links say, since every file is opened through an os.Root. Links are made last.
+// names and links say, since every file is opened through an os.Root.
 func unpack(r io.Reader, target string) error {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return local(err)
@@ -75,63 +73,35 @@ func unpack(r io.Reader, target string) error {
 		return local(err)
 	}
 	defer root.Close()
-	tr := tar.NewReader(r)
-	var links []*tar.Header
-	for n := 0; ; n++ {
-		h, err := tr.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return errdefs.Wrap(err, errdefs.Unavailable, "connection_lost", "reading the archive")
-		}
-		if n >= maxEntries {
-			return errdefs.New(errdefs.Exhausted, "archive_too_large", "the archive has more than %d files", maxEntries)
-		}
-		name, ok := inside(h.Name)
-		if !ok {
-			return errdefs.New(errdefs.Invalid, "bad_archive", "the archive's name %q leads out of it", h.Name)
-		}
-		switch h.Typeflag {
-		case tar.TypeDir:
+	broken := func(err error) error {
+		return errdefs.Wrap(err, errdefs.Unavailable, "connection_lost", "reading the archive")
+	}
+	return archive.Each(r, broken, func(e archive.Entry) error {
+		name := filepath.FromSlash(inTree(e.Name))
+		switch e.Kind {
+		case archive.Directory:
 			err = root.MkdirAll(name, 0o755)
-		case tar.TypeReg:
-			err = writeInto(root, name, h.FileInfo().Mode().Perm(), tr)
-		case tar.TypeSymlink:
-			c := *h
-			c.Name = name
-			links = append(links, &c)
+		case archive.File:
+			err = writeInto(root, name, e.Mode, e.Body)
+		case archive.Symlink:
+			if err = root.Remove(name); err == nil || os.IsNotExist(err) {
+				err = root.Symlink(e.Target, name)
+			}
 		}
 		if err != nil {
 			return local(err)
 		}
-	}
-	for _, l := range links {
-		if err := root.Remove(l.Name); err != nil && !os.IsNotExist(err) {
-			return local(err)
-		}
-		if err := root.Symlink(l.Linkname, l.Name); err != nil {
-			return local(err)
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// inside takes the first element, the tree's own name, off an archive's name, and refuses what leads out of the tree.
-func inside(name string) (string, bool) {
-	if strings.HasPrefix(name, "/") || strings.ContainsRune(name, 0) {
-		return "", false
+// inTree takes the first element, the tree's own name, off an archive's name.
+func inTree(name string) string {
+	_, rest, ok := strings.Cut(name, "/")
+	if !ok {
+		return "."
 	}
-	for part := range strings.SplitSeq(name, "/") {
-		if part == ".." {
-			return "", false
-		}
-	}
-	_, rest, _ := strings.Cut(path.Clean(name), "/")
-	if rest == "" {
-		rest = "."
-	}
-	return filepath.FromSlash(rest), true
+	return rest
 }
 
 func writeInto(root *os.Root, name string, mode fs.FileMode, r io.Reader) error {
