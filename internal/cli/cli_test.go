@@ -366,7 +366,7 @@ func TestCheckpointsByMessage(t *testing.T) {
 	s.want(s.run("checkpoints", "rm", "a@two words"), 0, "deleted")
 	s.want(s.run("checkpoints", "rm", "a@two words"), 3, "checkpoint_not_found")
 	s.want(s.run("verify", "a"), 0, "1 events")
-	s.want(s.run("rollback", "a@one"), 0, "back at one", "undo with")
+	s.want(s.run("rollback", "a@one"), 0, "back at one", "undo with: perdure undo a (to")
 }
 
 func TestServeGetsItsOptions(t *testing.T) {

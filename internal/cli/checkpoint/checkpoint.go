@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/client"
 	"perdure.dev/perdure/internal/cli/env"
 	"perdure.dev/perdure/internal/cli/ref"
 	"perdure.dev/perdure/internal/errdefs"
@@ -31,15 +32,8 @@ func newCreate(e *env.Env) *cobra.Command {
 }
 
 func (o *createOptions) run(ctx context.Context, session string) error {
-	c, err := o.e.Client(ctx)
-	if err != nil {
-		return err
-	}
-	k, err := env.Progress(o.e, "taking a checkpoint of "+session, func() (api.Checkpoint, error) { return c.CreateCheckpoint(ctx, session, o.req) })
-	if err != nil {
-		return err
-	}
-	return o.e.Print(k, func(w io.Writer) {
+	ask := func(c *client.Client) (api.Checkpoint, error) { return c.CreateCheckpoint(ctx, session, o.req) }
+	return env.Call(ctx, o.e, "taking a checkpoint of "+session, ask, func(w io.Writer, k api.Checkpoint) {
 		fmt.Fprintf(w, "%s  %s at %d  memory %s, files %s, paused %.1f ms\n", k.ID, k.State, k.Seq, env.Size(k.MemoryBytes), env.Size(k.FileBytes), k.PauseMS)
 	})
 }
@@ -63,24 +57,8 @@ func newList(e *env.Env) *cobra.Command {
 }
 
 func list(ctx context.Context, e *env.Env, session string) error {
-	c, err := e.Client(ctx)
-	if err != nil {
-		return err
-	}
-	all := api.List[api.Checkpoint]{}
-	page := api.Page{Limit: api.MaxLimit}
-	for {
-		part, err := c.Checkpoints(ctx, session, page)
-		if err != nil {
-			return err
-		}
-		all.Data = append(all.Data, part.Data...)
-		if !part.HasMore || len(part.Data) == 0 {
-			break
-		}
-		page.After = part.Data[len(part.Data)-1].ID
-	}
-	return e.Print(all, func(w io.Writer) {
+	read := func(c *client.Client) (api.List[api.Checkpoint], error) { return ref.Checkpoints(ctx, c, session) }
+	return env.Call(ctx, e, "", read, func(w io.Writer, all api.List[api.Checkpoint]) {
 		var rows [][]string
 		for _, k := range all.Data {
 			memory := "-"
@@ -100,25 +78,22 @@ type removed struct {
 }
 
 func remove(ctx context.Context, e *env.Env, names []string) error {
-	c, err := e.Client(ctx)
-	if err != nil {
-		return err
-	}
 	for _, name := range names {
 		p, err := ref.ParsePoint(name)
 		if err != nil {
 			return err
 		}
-		id := p.Session // a checkpoint's id alone
-		if p.Checkpoint != "" {
-			if id, err = ref.CheckpointID(ctx, c, p.Session, p.Checkpoint); err != nil {
-				return err
+		ask := func(c *client.Client) (removed, error) {
+			id, err := p.Session, error(nil) // a checkpoint's id alone
+			if p.Checkpoint != "" {
+				id, err = ref.CheckpointID(ctx, c, p.Session, p.Checkpoint)
 			}
+			if err != nil {
+				return removed{}, err
+			}
+			return removed{id, true}, c.DeleteCheckpoint(ctx, id)
 		}
-		if err := c.DeleteCheckpoint(ctx, id); err != nil {
-			return err
-		}
-		if err := e.Print(removed{id, true}, func(w io.Writer) { fmt.Fprintf(w, "%s deleted\n", id) }); err != nil {
+		if err := env.Call(ctx, e, "deleting "+name, ask, func(w io.Writer, r removed) { fmt.Fprintf(w, "%s deleted\n", r.ID) }); err != nil {
 			return err
 		}
 	}
@@ -133,11 +108,7 @@ func newVerify(e *env.Env) *cobra.Command {
 }
 
 func verify(ctx context.Context, e *env.Env, session string) error {
-	c, err := e.Client(ctx)
-	if err != nil {
-		return err
-	}
-	v, err := env.Progress(e, "verifying "+session, func() (api.VerifyReport, error) { return c.VerifySession(ctx, session) })
+	v, err := env.Ask(ctx, e, "verifying "+session, func(c *client.Client) (api.VerifyReport, error) { return c.VerifySession(ctx, session) })
 	if err != nil {
 		return err
 	}

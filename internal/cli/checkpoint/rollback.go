@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/client"
 	"perdure.dev/perdure/internal/cli/env"
 	"perdure.dev/perdure/internal/cli/ref"
 )
@@ -39,17 +40,8 @@ func (o *forkOptions) run(ctx context.Context, arg string) error {
 		return err
 	}
 	o.req.Checkpoint = p.Checkpoint
-	c, err := o.e.Client(ctx)
-	if err != nil {
-		return err
-	}
-	forks, err := env.Progress(o.e, fmt.Sprintf("forking %s ×%d", p, o.req.Count), func() (api.List[api.Session], error) {
-		return c.ForkSession(ctx, p.Session, o.req)
-	})
-	if err != nil {
-		return err
-	}
-	return o.e.Print(forks, func(w io.Writer) {
+	ask := func(c *client.Client) (api.List[api.Session], error) { return c.ForkSession(ctx, p.Session, o.req) }
+	return env.Call(ctx, o.e, fmt.Sprintf("forking %s ×%d", p, o.req.Count), ask, func(w io.Writer, forks api.List[api.Session]) {
 		for _, s := range forks.Data {
 			fmt.Fprintf(w, "%s\t%s\n", s.Name, s.ID)
 		}
@@ -87,15 +79,8 @@ func (o *rollbackOptions) run(ctx context.Context, args []string) error {
 		return env.Usage("no checkpoint is given").WithHint("List them with: perdure checkpoints %s", p.Session)
 	}
 	o.req.Checkpoint = p.Checkpoint
-	c, err := o.e.Client(ctx)
-	if err != nil {
-		return err
-	}
-	plan, err := env.Progress(o.e, "rolling "+p.Session+" back", func() (api.RollbackPlan, error) { return c.RollbackSession(ctx, p.Session, o.req) })
-	if err != nil {
-		return err
-	}
-	return o.e.Print(plan, func(w io.Writer) { writePlan(w, plan) })
+	ask := func(c *client.Client) (api.RollbackPlan, error) { return c.RollbackSession(ctx, p.Session, o.req) }
+	return env.Call(ctx, o.e, "rolling "+p.Session+" back", ask, planOf(p.Session))
 }
 
 func newUndo(e *env.Env) *cobra.Command {
@@ -103,21 +88,18 @@ func newUndo(e *env.Env) *cobra.Command {
 		Use: "undo S", Short: "Go back to before the last rollback", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			c, err := e.Client(ctx)
-			if err != nil {
-				return err
-			}
-			plan, err := env.Progress(e, "undoing the rollback of "+args[0], func() (api.RollbackPlan, error) { return c.UndoSession(ctx, args[0]) })
-			if err != nil {
-				return err
-			}
-			return e.Print(plan, func(w io.Writer) { writePlan(w, plan) })
+			ask := func(c *client.Client) (api.RollbackPlan, error) { return c.UndoSession(ctx, args[0]) }
+			return env.Call(ctx, e, "undoing the rollback of "+args[0], ask, planOf(args[0]))
 		},
 	}
 }
 
-// writePlan says what a rollback changes, for people.
-func writePlan(w io.Writer, p api.RollbackPlan) {
+// planOf writes what a rollback of the named session changes, for people.
+func planOf(session string) func(io.Writer, api.RollbackPlan) {
+	return func(w io.Writer, p api.RollbackPlan) { writePlan(w, session, p) }
+}
+
+func writePlan(w io.Writer, session string, p api.RollbackPlan) {
 	verb := "back at"
 	if p.DryRun {
 		verb = "would go back to"
@@ -137,6 +119,6 @@ func writePlan(w io.Writer, p api.RollbackPlan) {
 		fmt.Fprintf(w, "  stays: %s\n", s)
 	}
 	if p.UndoCheckpointID != "" {
-		fmt.Fprintf(w, "  undo with: perdure undo (to %s)\n", p.UndoCheckpointID)
+		fmt.Fprintf(w, "  undo with: perdure undo %s (to %s)\n", session, p.UndoCheckpointID)
 	}
 }

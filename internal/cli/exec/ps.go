@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/client"
 	"perdure.dev/perdure/internal/cli/env"
 )
 
@@ -28,16 +29,11 @@ func newProcesses(e *env.Env) *cobra.Command {
 }
 
 func (o *psOptions) run(ctx context.Context, session string) error {
-	c, err := o.e.Client(ctx)
-	if err != nil {
-		return err
-	}
 	if o.execs {
-		list, err := c.Execs(ctx, session, api.Page{Limit: api.MaxLimit})
-		if err != nil {
-			return err
+		read := func(c *client.Client) (api.List[api.Exec], error) {
+			return env.All(func(x api.Exec) string { return x.ID }, func(p api.Page) (api.List[api.Exec], error) { return c.Execs(ctx, session, p) })
 		}
-		return o.e.Print(list, func(w io.Writer) {
+		return env.Call(ctx, o.e, "", read, func(w io.Writer, list api.List[api.Exec]) {
 			var rows [][]string
 			for _, x := range list.Data {
 				rows = append(rows, []string{x.ID, x.State, codeText(x), env.Ago(x.StartedAt), strings.Join(x.Argv, " ") + x.Code})
@@ -45,11 +41,8 @@ func (o *psOptions) run(ctx context.Context, session string) error {
 			env.Table(w, "ID STATE EXIT AGE COMMAND", rows)
 		})
 	}
-	list, err := c.Processes(ctx, session)
-	if err != nil {
-		return err
-	}
-	return o.e.Print(list, func(w io.Writer) {
+	ask := func(c *client.Client) (api.List[api.Process], error) { return c.Processes(ctx, session) }
+	return env.Call(ctx, o.e, "", ask, func(w io.Writer, list api.List[api.Process]) {
 		var rows [][]string
 		for _, p := range list.Data {
 			rows = append(rows, []string{strconv.Itoa(p.PID), strconv.Itoa(p.PPID), p.State, env.Size(p.RSSBytes), p.ExecID, strings.Join(p.Args, " ")})

@@ -7,6 +7,7 @@ import (
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/client"
+	"perdure.dev/perdure/internal/cli/env"
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/id"
 )
@@ -44,20 +45,14 @@ func CheckpointID(ctx context.Context, c *client.Client, session, name string) (
 	if id.Valid("ckpt", name) {
 		return name, nil
 	}
-	found, page := "", api.Page{Limit: api.MaxLimit}
-	for {
-		list, err := c.Checkpoints(ctx, session, page)
-		if err != nil {
-			return "", err
-		}
-		for _, k := range list.Data {
-			if k.Message == name {
-				found = k.ID
-			}
-			page.After = k.ID
-		}
-		if !list.HasMore || len(list.Data) == 0 {
-			break
+	all, err := Checkpoints(ctx, c, session)
+	if err != nil {
+		return "", err
+	}
+	found := ""
+	for _, k := range all.Data {
+		if k.Message == name {
+			found = k.ID
 		}
 	}
 	if found == "" {
@@ -65,6 +60,13 @@ func CheckpointID(ctx context.Context, c *client.Client, session, name string) (
 			WithHint("List them with: perdure checkpoints %s", session)
 	}
 	return found, nil
+}
+
+// Checkpoints are all of a session's.
+func Checkpoints(ctx context.Context, c *client.Client, session string) (api.List[api.Checkpoint], error) {
+	return env.All(func(k api.Checkpoint) string { return k.ID }, func(p api.Page) (api.List[api.Checkpoint], error) {
+		return c.Checkpoints(ctx, session, p)
+	})
 }
 
 // Location is a path on this machine, or in a session's workspace.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/client"
 	"perdure.dev/perdure/internal/cli/env"
 )
 
@@ -108,19 +109,15 @@ func (o *createOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := o.e.Client(ctx)
-	if err != nil {
-		return err
-	}
-	s, err := env.Progress(o.e, "starting a workspace", func() (api.Session, error) { return c.CreateSession(ctx, req) })
-	if err != nil {
-		return err
-	}
-	return o.e.Print(s, func(w io.Writer) {
+	ask := func(c *client.Client) (api.Session, error) { return c.CreateSession(ctx, req) }
+	return env.Call(ctx, o.e, starting, ask, func(w io.Writer, s api.Session) {
 		fmt.Fprintf(w, "%s\t%s\n", s.Name, s.ID)
 		noteMissing(o.e, s)
 	})
 }
+
+// starting is what create and run show meanwhile.
+const starting = "starting a workspace"
 
 // noteMissing says what a workspace has to do without.
 func noteMissing(e *env.Env, s api.Session) {

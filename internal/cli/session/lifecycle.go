@@ -35,16 +35,9 @@ func lifecycle(e *env.Env) []*cobra.Command {
 }
 
 func (m move) run(ctx context.Context, e *env.Env, names []string) error {
-	c, err := e.Client(ctx)
-	if err != nil {
-		return err
-	}
 	for _, name := range names {
-		s, err := env.Progress(e, m.doing+" "+name, func() (api.Session, error) { return m.call(c, ctx, name) })
-		if err != nil {
-			return err
-		}
-		err = e.Print(s, func(w io.Writer) {
+		ask := func(c *client.Client) (api.Session, error) { return m.call(c, ctx, name) }
+		err := env.Call(ctx, e, m.doing+" "+name, ask, func(w io.Writer, s api.Session) {
 			fmt.Fprintf(w, "%s is %s\n", s.Name, s.Workspace.State)
 			if m.use == "resume" && s.ResumeReport != nil {
 				fmt.Fprintf(w, "  %s\n", env.Plain(resumeText(s.ResumeReport)))
@@ -62,15 +55,9 @@ func newCancel(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cancel S", Short: "Ask the turn in progress to stop; the session stays", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := e.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			s, err := c.CancelSession(cmd.Context(), args[0], req)
-			if err != nil {
-				return err
-			}
-			return e.Print(s, func(w io.Writer) { fmt.Fprintf(w, "%s is %s\n", s.Name, s.Status) })
+			ctx := cmd.Context()
+			ask := func(c *client.Client) (api.Session, error) { return c.CancelSession(ctx, args[0], req) }
+			return env.Call(ctx, e, "", ask, func(w io.Writer, s api.Session) { fmt.Fprintf(w, "%s is %s\n", s.Name, s.Status) })
 		},
 	}
 	cmd.Flags().StringVar(&req.Reason, "reason", "", "for the log")
@@ -91,16 +78,9 @@ type removed struct {
 }
 
 func remove(ctx context.Context, e *env.Env, names []string) error {
-	c, err := e.Client(ctx)
-	if err != nil {
-		return err
-	}
 	for _, name := range names {
-		_, err := env.Progress(e, "deleting "+name, func() (struct{}, error) { return struct{}{}, c.DeleteSession(ctx, name) })
-		if err != nil {
-			return err
-		}
-		if err := e.Print(removed{name, true}, func(w io.Writer) { fmt.Fprintf(w, "%s deleted\n", name) }); err != nil {
+		ask := func(c *client.Client) (removed, error) { return removed{name, true}, c.DeleteSession(ctx, name) }
+		if err := env.Call(ctx, e, "deleting "+name, ask, func(w io.Writer, _ removed) { fmt.Fprintf(w, "%s deleted\n", name) }); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/client"
 	"perdure.dev/perdure/internal/cli/env"
 )
 
@@ -20,24 +21,10 @@ func newList(e *env.Env) *cobra.Command {
 }
 
 func list(ctx context.Context, e *env.Env) error {
-	c, err := e.Client(ctx)
-	if err != nil {
-		return err
+	read := func(c *client.Client) (api.List[api.Session], error) {
+		return env.All(func(s api.Session) string { return s.ID }, func(p api.Page) (api.List[api.Session], error) { return c.Sessions(ctx, p) })
 	}
-	all := api.List[api.Session]{}
-	page := api.Page{Limit: api.MaxLimit}
-	for {
-		part, err := c.Sessions(ctx, page)
-		if err != nil {
-			return err
-		}
-		all.Data = append(all.Data, part.Data...)
-		if !part.HasMore || len(part.Data) == 0 {
-			break
-		}
-		page.After = part.Data[len(part.Data)-1].ID
-	}
-	return e.Print(all, func(w io.Writer) {
+	return env.Call(ctx, e, "", read, func(w io.Writer, all api.List[api.Session]) {
 		var rows [][]string
 		for _, s := range all.Data {
 			rows = append(rows, []string{s.Name, s.Status, s.Workspace.State, dash(s.Model), env.Ago(s.CreatedAt), s.ID, env.OneLine(s.Goal, 40)})
@@ -61,15 +48,7 @@ func newShow(e *env.Env) *cobra.Command {
 }
 
 func show(ctx context.Context, e *env.Env, name string) error {
-	c, err := e.Client(ctx)
-	if err != nil {
-		return err
-	}
-	s, err := c.Session(ctx, name)
-	if err != nil {
-		return err
-	}
-	return e.Print(s, func(w io.Writer) { describe(w, s) })
+	return env.Call(ctx, e, "", func(c *client.Client) (api.Session, error) { return c.Session(ctx, name) }, describe)
 }
 
 // describe writes a session for people.

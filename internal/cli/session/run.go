@@ -46,7 +46,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := env.Progress(o.e, "starting a workspace", func() (api.Session, error) { return c.CreateSession(ctx, req) })
+	s, err := env.Progress(o.e, starting, func() (api.Session, error) { return c.CreateSession(ctx, req) })
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/client"
 	"perdure.dev/perdure/internal/cli/env"
 	"perdure.dev/perdure/internal/cli/ref"
 )
@@ -20,15 +21,8 @@ func newTimeline(e *env.Env) *cobra.Command {
 }
 
 func timeline(ctx context.Context, e *env.Env, name string) error {
-	c, err := e.Client(ctx)
-	if err != nil {
-		return err
-	}
-	t, err := c.Timeline(ctx, name)
-	if err != nil {
-		return err
-	}
-	return e.Print(t, func(w io.Writer) {
+	ask := func(c *client.Client) (api.Timeline, error) { return c.Timeline(ctx, name) }
+	return env.Call(ctx, e, "", ask, func(w io.Writer, t api.Timeline) {
 		for _, r := range t.Ranges {
 			fmt.Fprintf(w, "  events %d–%d of %s\n", r.FromSeq, r.ToSeq, r.SessionID)
 		}
@@ -69,15 +63,7 @@ func diff(ctx context.Context, e *env.Env, a, b string) error {
 			return err
 		}
 	}
-	c, err := e.Client(ctx)
-	if err != nil {
-		return err
-	}
-	d, err := env.Progress(e, "comparing", func() (api.Diff, error) { return c.Diff(ctx, a, b) })
-	if err != nil {
-		return err
-	}
-	return e.Print(d, func(w io.Writer) { writeDiff(w, d) })
+	return env.Call(ctx, e, "comparing", func(c *client.Client) (api.Diff, error) { return c.Diff(ctx, a, b) }, writeDiff)
 }
 
 func writeDiff(w io.Writer, d api.Diff) {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/client"
 	"perdure.dev/perdure/internal/cli/env"
 )
 
@@ -36,15 +37,8 @@ func (o *waitOptions) run(ctx context.Context, name string) error {
 	if o.timeout < 0 {
 		return env.Usage("the timeout is negative")
 	}
-	c, err := o.e.Client(ctx)
-	if err != nil {
-		return err
-	}
-	s, err := env.Progress(o.e, "waiting for "+name+" to be "+strings.Join(o.states, " or "), func() (api.Session, error) {
-		return c.WaitSession(ctx, name, o.states, o.timeout)
+	ask := func(c *client.Client) (api.Session, error) { return c.WaitSession(ctx, name, o.states, o.timeout) }
+	return env.Call(ctx, o.e, "waiting for "+name+" to be "+strings.Join(o.states, " or "), ask, func(w io.Writer, s api.Session) {
+		fmt.Fprintf(w, "%s is %s, its workspace %s\n", s.Name, s.Status, s.Workspace.State)
 	})
-	if err != nil {
-		return err
-	}
-	return o.e.Print(s, func(w io.Writer) { fmt.Fprintf(w, "%s is %s, its workspace %s\n", s.Name, s.Status, s.Workspace.State) })
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/client"
 	"perdure.dev/perdure/internal/cli/env"
 	"perdure.dev/perdure/internal/errdefs"
 )
@@ -63,11 +64,7 @@ func newDoctor(e *env.Env) *cobra.Command {
 }
 
 func doctor(ctx context.Context, e *env.Env) error {
-	c, err := e.Client(ctx)
-	if err != nil {
-		return err
-	}
-	d, err := c.Doctor(ctx)
+	d, err := env.Ask(ctx, e, "", func(c *client.Client) (api.DoctorReport, error) { return c.Doctor(ctx) })
 	if err != nil {
 		return err
 	}
