@@ -6,6 +6,7 @@ import (
 	"flag"
 	"log/slog"
 	"os"
+	"runtime"
 
 	"perdure.dev/perdure/internal/guest/inside"
 )
@@ -27,6 +28,9 @@ func main() {
 		cfg.Log.Error("no socket: use --socket or PERDURE_SOCKET")
 		os.Exit(2)
 	}
+	// The guest waits nearly always. With one processor a goroutine that wakes another hands over to it; with more, each such step would
+	// wake a thread, which costs several system calls of the sandbox's kernel.
+	runtime.GOMAXPROCS(1)
 	if err := inside.Run(context.Background(), cfg); err != nil {
 		cfg.Log.Error("the guest could not begin", "err", err)
 		os.Exit(1)

@@ -14,6 +14,9 @@ type Execs interface {
 	// Start begins a command, or returns the one that already has the id. Errors: sandbox_dead, exec_invalid,
 	// command_not_found (which also leaves a finished record with exit code 127), interpreter_failed.
 	Start(ctx context.Context, spec ExecSpec) (ExecStatus, error)
+	// Run is Start, Wait and Output in one step: it begins a command, or joins the one that already has the id, and returns when it has
+	// ended, with the first limit bytes of each stream. After an error the command may run all the same; Status tells.
+	Run(ctx context.Context, spec ExecSpec, limit int) (ExecResult, error)
 	// Status returns one command. Error: exec_not_found.
 	Status(ctx context.Context, exec id.Exec) (ExecStatus, error)
 	// List returns every command that the spool knows, oldest first.
@@ -93,6 +96,13 @@ type ExecStatus struct {
 	StdoutSize int64     // bytes spooled so far
 	StderrSize int64
 	StdinSize  int64 // bytes of input accepted, as the last call of Stdin found; an empty one at offset 0 finds out
+}
+
+// ExecResult is a command that has ended, with the beginning of its output.
+type ExecResult struct {
+	Status ExecStatus
+	Stdout []byte // Status.StdoutSize tells how much there is in all
+	Stderr []byte
 }
 
 // Files reads and writes files inside the sandbox, through its own eyes. Paths are absolute,

@@ -60,6 +60,9 @@ type Events interface {
 type Execs interface {
 	// StartExec does not wait: req.Wait, req.Output and req.MaxOutput are the server's. req.ID is never empty.
 	StartExec(ctx context.Context, ref string, req api.StartExec) (api.Exec, error)
+	// RunExec is StartExec and WaitExec in one step, and fills in the first limit bytes of each stream, as they are. When ctx ends the
+	// command goes on.
+	RunExec(ctx context.Context, ref string, req api.StartExec, limit int64) (api.Exec, error)
 	GetExec(ctx context.Context, ref string, exec id.Exec) (api.Exec, error)
 	ListExecs(ctx context.Context, ref string, page api.Page) (api.List[api.Exec], error)
 	WaitExec(ctx context.Context, ref string, exec id.Exec) (api.Exec, error)

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 
@@ -100,42 +99,24 @@ func (s *Server) startExec(ctx context.Context, ref string, req api.StartExec) (
 	if req.ID == "" {
 		req.ID = string(id.NewExec())
 	}
-	wait, output, max := req.Wait || req.Output, req.Output, req.MaxOutput
+	wait, limit := req.Wait || req.Output, req.MaxOutput
+	switch {
+	case !req.Output:
+		limit = 0
+	case limit == 0:
+		limit = defaultInline
+	}
 	req.Wait, req.Output, req.MaxOutput = false, false, 0
 	b := s.cfg.Backend.Execs
-	exec, err := b.StartExec(context.WithoutCancel(ctx), ref, req)
-	if err != nil || !wait {
-		return exec, err
+	if !wait {
+		return b.StartExec(context.WithoutCancel(ctx), ref, req)
 	}
-	if exec, err = b.WaitExec(ctx, ref, id.Exec(req.ID)); err != nil {
+	exec, err := b.RunExec(ctx, ref, req, limit)
+	if err != nil {
 		return exec, errors.Join(err, context.Cause(ctx))
 	}
-	if !output {
-		return exec, nil
-	}
-	if max == 0 {
-		max = defaultInline
-	}
-	// A stream that nothing was written to is not asked for: each question takes a round trip to the sandbox's shim.
-	if exec.StdoutSize > 0 {
-		if exec.Stdout, err = s.inline(ctx, ref, id.Exec(req.ID), "stdout", max); err != nil {
-			return exec, err
-		}
-	}
-	if exec.StderrSize > 0 {
-		exec.Stderr, err = s.inline(ctx, ref, id.Exec(req.ID), "stderr", max)
-	}
-	return exec, err
-}
-
-func (s *Server) inline(ctx context.Context, ref string, exec id.Exec, stream string, max int64) (string, error) {
-	r, err := s.cfg.Backend.Execs.ExecOutput(ctx, ref, exec, stream, 0, false)
-	if err != nil {
-		return "", err
-	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, max))
-	return strings.ToValidUTF8(string(data), "\uFFFD"), err
+	exec.Stdout, exec.Stderr = strings.ToValidUTF8(exec.Stdout, "\uFFFD"), strings.ToValidUTF8(exec.Stderr, "\uFFFD")
+	return exec, nil
 }
 
 func (s *Server) execStreamRoutes() {

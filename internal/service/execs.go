@@ -28,6 +28,29 @@ func (s *Service) StartExec(ctx context.Context, ref string, req api.StartExec) 
 	return presentExec(l.id, st), err
 }
 
+// RunExec is StartExec, WaitExec and the reading of the first limit bytes of each stream in one step. The command starts, and goes on,
+// whether the client waits or not.
+func (s *Service) RunExec(ctx context.Context, ref string, req api.StartExec, limit int64) (api.Exec, error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.Exec{}, err
+	}
+	spec, err := execSpec(req)
+	if err != nil {
+		return api.Exec{}, err
+	}
+	res, err := l.runExec(ctx, spec, int(min(limit, maxInline)))
+	if err != nil {
+		return presentExec(l.id, res.Status), err
+	}
+	out := presentExec(l.id, res.Status)
+	out.Stdout, out.Stderr = string(res.Stdout), string(res.Stderr)
+	return out, nil
+}
+
+// maxInline is how much of a stream comes in one answer, in bytes.
+const maxInline = 64 << 20
+
 func execSpec(req api.StartExec) (sandbox.ExecSpec, error) {
 	spec := sandbox.ExecSpec{
 		ID: id.Exec(req.ID), Kind: sandbox.ExecKind(req.Kind), Argv: req.Argv, Code: req.Code, Interpreter: req.Interpreter, Dir: req.Dir, Env: req.Env,
@@ -47,60 +70,6 @@ func execSpec(req api.StartExec) (sandbox.ExecSpec, error) {
 		return spec, errdefs.New(errdefs.Invalid, "exec_invalid", "there is no command to run").WithHint("perdure exec S -- CMD…")
 	}
 	return spec, nil
-}
-
-func (l *live) startExec(ctx context.Context, spec sandbox.ExecSpec) (sandbox.ExecStatus, error) {
-	if st, err := l.reader().Status(ctx, spec.ID); err == nil {
-		return st, nil
-	}
-	sb, err := l.running(ctx)
-	if err != nil {
-		return sandbox.ExecStatus{}, err
-	}
-	l.execMu.Lock()
-	defer l.execMu.Unlock()
-	if st, err := sb.Execs().Status(ctx, spec.ID); err == nil {
-		return st, nil // another request with the id was faster
-	}
-	argv := spec.Argv
-	if spec.Kind != sandbox.ExecProcess {
-		argv = []string{string(spec.Kind), spec.Code}
-	}
-	_, err = l.append(ctx, event.Draft{Type: event.ExecStarted, Data: event.ExecStartedData{ExecID: spec.ID, Argv: argv, TTY: spec.TTY != nil}})
-	if err != nil {
-		return sandbox.ExecStatus{}, err
-	}
-	st, err := sb.Execs().Start(ctx, spec)
-	l.svc.at("exec.started")
-	if err != nil && st.ID == "" {
-		cause := err.Error()
-		if fst, serr := sb.Execs().Status(context.WithoutCancel(ctx), spec.ID); serr == nil {
-			l.finishExec(context.WithoutCancel(ctx), fst)
-		} else {
-			l.finishExec(context.WithoutCancel(ctx), sandbox.ExecStatus{ID: spec.ID, Cause: "not started: " + cause})
-		}
-		return st, err
-	}
-	l.follow(sb, spec.ID)
-	return st, err
-}
-
-// follow records the end of a client's command.
-func (l *live) follow(sb sandbox.Sandbox, exec id.Exec) {
-	l.svc.goroutine(func(ctx context.Context) {
-		st, err := sb.Execs().Wait(ctx, exec)
-		if ctx.Err() != nil {
-			return
-		}
-		if l.current() != sb && (err != nil || st.State == sandbox.ExecLost) {
-			return // its sandbox was put to sleep or replaced: whoever wakes the workspace follows it again
-		}
-		if err != nil {
-			l.svc.cfg.Logger.Warn("cannot follow a command", "session", l.id, "exec", exec, "error", err)
-			return
-		}
-		l.finishExec(ctx, st)
-	})
 }
 
 // followOpen follows every command of a client that the log knows as running. Those that the sandbox does not know any more are lost.
@@ -144,10 +113,7 @@ type execReader interface {
 
 // reader reads about commands from the sandbox, or from the spool when there is none.
 func (l *live) reader() execReader {
-	if sb := l.current(); sb != nil {
-		return sb.Execs()
-	}
-	return sleepingExecs{l}
+	return l.readerOf(l.current())
 }
 
 // sleepingExecs reads about the commands of a workspace without a sandbox.
@@ -251,7 +217,7 @@ func (s *Service) GetExec(ctx context.Context, ref string, exec id.Exec) (api.Ex
 	if err != nil {
 		return api.Exec{}, err
 	}
-	st, err := l.reader().Status(ctx, exec)
+	st, err := l.execStatus(ctx, exec)
 	return presentExec(l.id, st), err
 }
 
@@ -274,26 +240,9 @@ func (s *Service) WaitExec(ctx context.Context, ref string, exec id.Exec) (api.E
 	if err != nil {
 		return api.Exec{}, err
 	}
-	for {
-		sb := l.current()
-		moved := l.moved()
-		st, err := l.reader().Wait(ctx, exec)
-		if ctx.Err() != nil {
-			return api.Exec{}, context.Cause(ctx)
-		}
-		if (err != nil || st.State == sandbox.ExecLost) && (l.current() != sb || l.asleepNow()) {
-			select { // the workspace is on the move
-			case <-moved:
-			case <-ctx.Done():
-				return api.Exec{}, context.Cause(ctx)
-			}
-			continue
-		}
-		return presentExec(l.id, st), err
-	}
+	st, err := l.waitExec(ctx, exec)
+	return presentExec(l.id, st), err
 }
-
-func (l *live) asleepNow() bool { return l.state().Workspace.State == session.WorkspaceSuspended }
 
 // need returns the running sandbox for what makes no sense without it.
 func (l *live) need() (sandbox.Sandbox, error) {

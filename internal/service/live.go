@@ -26,7 +26,7 @@ type live struct {
 	tracker  *session.Tracker
 	lease    event.Generation
 
-	execMu sync.Mutex // makes checking for a command and starting it one step
+	starts starts // of commands
 
 	mu       sync.Mutex // guards the fields below
 	sandbox  sandbox.Sandbox

@@ -123,20 +123,23 @@ func pythonTool() Tool {
 // exec starts a command, or finds the one that already has the id, and waits for it unless it is a background one.
 func (e Env) exec(ctx context.Context, spec sandbox.ExecSpec) (Result, error) {
 	execs := e.Sandbox.Execs()
-	st, err := execs.Start(ctx, spec)
+	var res sandbox.ExecResult
+	var err error
+	if spec.Background {
+		res.Status, err = execs.Start(ctx, spec)
+	} else {
+		res, err = execs.Run(ctx, spec, e.maxOutput())
+	}
 	if err != nil {
 		if late, serr := execs.Status(ctx, spec.ID); serr == nil && late.State != sandbox.ExecRunning {
-			return e.ended(ctx, late) // it left a record that says more, such as exit code 127
+			return e.ended(ctx, sandbox.ExecResult{Status: late}) // it left a record that says more, such as exit code 127
 		}
 		return Result{}, err
 	}
 	if spec.Background {
-		return e.started(ctx, st)
+		return e.started(ctx, res.Status)
 	}
-	if st, err = execs.Wait(ctx, spec.ID); err != nil {
-		return Result{}, err
-	}
-	return e.ended(ctx, st)
+	return e.ended(ctx, res)
 }
 
 // Collect returns the result of a command that has ended, or of a background one in any state.
@@ -144,19 +147,20 @@ func (e Env) Collect(ctx context.Context, st sandbox.ExecStatus) (Result, error)
 	if st.Spec.Background {
 		return e.started(ctx, st)
 	}
-	return e.ended(ctx, st)
+	return e.ended(ctx, sandbox.ExecResult{Status: st})
 }
 
 func (e Env) started(ctx context.Context, st sandbox.ExecStatus) (Result, error) {
 	if st.State == sandbox.ExecRunning {
 		return ok("started in the background as %s (pid %d); read its output or end it with the processes tool", st.ID, st.PID), nil
 	}
-	return e.ended(ctx, st)
+	return e.ended(ctx, sandbox.ExecResult{Status: st})
 }
 
 // ended formats the outcome of a command for the model.
-func (e Env) ended(ctx context.Context, st sandbox.ExecStatus) (Result, error) {
-	src := e.spool(ctx, st)
+func (e Env) ended(ctx context.Context, res sandbox.ExecResult) (Result, error) {
+	st := res.Status
+	src := e.spool(ctx, res)
 	art, err := e.keep(ctx, string(st.ID)+".txt", e.maxOutput(), src)
 	if err != nil {
 		return Result{}, err
@@ -207,10 +211,14 @@ func join(out, note string) string {
 	return out + "\n" + note
 }
 
-// spool is both output streams of a command as one source: standard error follows standard output under a heading.
-func (e Env) spool(ctx context.Context, st sandbox.ExecStatus) source {
-	execs := e.Sandbox.Execs()
-	stream := func(name sandbox.Stream, size int64) source {
+// spool is both output streams of a command as one source: standard error follows standard output under a heading. A stream that came
+// along whole is not asked for again.
+func (e Env) spool(ctx context.Context, res sandbox.ExecResult) source {
+	execs, st := e.Sandbox.Execs(), res.Status
+	stream := func(name sandbox.Stream, size int64, head []byte) source {
+		if int64(len(head)) == size {
+			return textSource(string(head))
+		}
 		return source{size: size, open: func(off int64) (io.ReadCloser, error) {
 			r, err := execs.Output(ctx, st.ID, name, off, false)
 			if err != nil {
@@ -224,10 +232,10 @@ func (e Env) spool(ctx context.Context, st sandbox.ExecStatus) source {
 	}
 	parts := []source{}
 	if st.StdoutSize > 0 {
-		parts = append(parts, stream(sandbox.Stdout, st.StdoutSize))
+		parts = append(parts, stream(sandbox.Stdout, st.StdoutSize, res.Stdout))
 	}
 	if st.StderrSize > 0 {
-		parts = append(parts, textSource("[stderr]\n"), stream(sandbox.Stderr, st.StderrSize))
+		parts = append(parts, textSource("[stderr]\n"), stream(sandbox.Stderr, st.StderrSize, res.Stderr))
 		if st.StdoutSize > 0 {
 			parts[1] = textSource("\n[stderr]\n")
 		}

@@ -39,6 +39,23 @@ func (e execs) Start(ctx context.Context, spec sandbox.ExecSpec) (sandbox.ExecSt
 	}
 }
 
+// Run implements sandbox.Execs.
+func (e execs) Run(ctx context.Context, spec sandbox.ExecSpec, limit int) (sandbox.ExecResult, error) {
+	var res sandbox.ExecResult
+	_, err := e.Start(ctx, spec)
+	if err == nil {
+		res.Status, err = e.Wait(ctx, spec.ID)
+	}
+	if err != nil {
+		return res, err
+	}
+	r, err := e.l.cfg.Spool.Get(spec.ID)
+	if err == nil {
+		res.Stdout, res.Stderr, err = r.Heads(ctx, limit)
+	}
+	return res, err
+}
+
 // begin makes the record and sends the request, or finds the start that is under way (p) or over (p nil).
 func (e execs) begin(spec sandbox.ExecSpec) (*spool.Record, *call, error) {
 	l := e.l

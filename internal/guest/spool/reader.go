@@ -37,6 +37,32 @@ func (r *Record) Reader(ctx context.Context, which sandbox.Stream, offset int64,
 	return &reader{ctx: ctx, record: r, which: which, follow: follow, offset: offset}, nil
 }
 
+// Heads returns the first limit bytes of each stream, as far as they are there.
+func (r *Record) Heads(ctx context.Context, limit int) (stdout, stderr []byte, err error) {
+	if stdout, err = r.head(ctx, sandbox.Stdout, limit); err == nil {
+		stderr, err = r.head(ctx, sandbox.Stderr, limit)
+	}
+	return stdout, stderr, err
+}
+
+func (r *Record) head(ctx context.Context, which sandbox.Stream, limit int) ([]byte, error) {
+	n := min(r.Size(which), int64(limit))
+	if n <= 0 {
+		return nil, nil
+	}
+	rd, err := r.Reader(ctx, which, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	defer rd.Close()
+	buf := make([]byte, n)
+	got, err := io.ReadFull(rd, buf)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // a rollback has cut it meanwhile
+		err = nil
+	}
+	return buf[:got], err
+}
+
 // Read implements io.Reader.
 func (rd *reader) Read(p []byte) (int, error) {
 	for {

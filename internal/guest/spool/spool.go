@@ -108,6 +108,12 @@ func (s *Spool) Get(exec id.Exec) (*Record, error) {
 	return nil, errdefs.New(errdefs.NotFound, "exec_not_found", "there is no command %q", exec)
 }
 
+// Has reports whether the spool in dir knows a command, without opening it.
+func Has(dir string, exec id.Exec) bool {
+	_, err := os.Lstat(filepath.Join(dir, string(exec)))
+	return err == nil
+}
+
 // Records returns all records, oldest first.
 func (s *Spool) Records() []*Record {
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"strings"
 	"syscall"
@@ -48,6 +49,35 @@ func idempotent(t *testing.T, b *bench) {
 	b.begin(s, spec) // also when it has ended
 	if got := b.ok(s, "cat $HOME/count"); got != "once" {
 		t.Errorf("ran more than once:\n%s", got)
+	}
+}
+
+func oneStep(t *testing.T, b *bench) {
+	s := b.start()
+	spec := sandbox.ExecSpec{ID: id.NewExec(), Kind: sandbox.ExecProcess, Argv: []string{"/bin/sh", "-c", "echo >> $HOME/ran; printf 123456; printf oops >&2; exit 3"}}
+	for range 2 { // the second joins what has ended
+		res, err := s.Execs().Run(b.ctx(), spec, 4)
+		if err != nil || code(res.Status) != 3 || string(res.Stdout) != "1234" || string(res.Stderr) != "oops" || res.Status.StdoutSize != 6 {
+			t.Errorf("run: %+v, %v", res, err)
+		}
+	}
+	slow := sandbox.ExecSpec{ID: id.NewExec(), Kind: sandbox.ExecProcess, Argv: []string{"/bin/sh", "-c", "until [ -e $HOME/go ]; do sleep 0.02; done; wc -l <$HOME/ran"}}
+	b.begin(s, slow)
+	ended := make(chan error, 1)
+	go func() {
+		res, err := s.Execs().Run(b.ctx(), slow, 100)
+		if err == nil && strings.TrimSpace(string(res.Stdout)) != "1" {
+			err = fmt.Errorf("it gave %+v", res)
+		}
+		ended <- err
+	}()
+	b.ok(s, "touch $HOME/go")
+	if err := <-ended; err != nil {
+		t.Errorf("joining what runs: %v", err)
+	}
+	missing := sandbox.ExecSpec{ID: id.NewExec(), Kind: sandbox.ExecProcess, Argv: []string{"/no/such/program"}}
+	if _, err := s.Execs().Run(b.ctx(), missing, 100); errdefs.CodeOf(err) != "command_not_found" {
+		t.Errorf("missing command: %v", err)
 	}
 }
 

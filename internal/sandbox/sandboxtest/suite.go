@@ -21,6 +21,7 @@ func Run(t *testing.T, make Make) {
 	}{
 		{"X3_ExitCodesAreReal", exitCodes},
 		{"ExecIsIdempotent", idempotent},
+		{"ExecRunsInOneStep", oneStep},
 		{"X6_OutputIsCompleteAndResumes", output},
 		{"X1_TimeoutKillsGroup", timeout},
 		{"X4_EndingOneExecLeavesTheOthers", independent},

@@ -27,9 +27,20 @@ func (e execs) Start(ctx context.Context, spec sandbox.ExecSpec) (sandbox.ExecSt
 	return st, e.c.explain(err)
 }
 
-// Run starts a command and waits for its end, in one round trip. Of each stream the first limit bytes come along.
-func (c *Client) Run(ctx context.Context, spec sandbox.ExecSpec, limit int) (RunResult, error) {
-	return living[RunResult](ctx, c, pathExecRun, runRequest{Spec: spec, Limit: limit})
+// Run takes one round trip. A call that breaks is repeated: the id makes that harmless.
+func (e execs) Run(ctx context.Context, spec sandbox.ExecSpec, limit int) (sandbox.ExecResult, error) {
+	res, err := patient[sandbox.ExecResult](ctx, e.c, pathExecRun, runRequest{Spec: spec, Limit: limit})
+	if !e.c.lost(err) {
+		return res, e.c.explain(err)
+	}
+	return readSpool(e.c, func(s spoolReader) (sandbox.ExecResult, error) {
+		defer s.Close()
+		st, serr := s.status(spec.ID)
+		if serr != nil { // it was never heard of
+			return sandbox.ExecResult{}, e.c.explain(err)
+		}
+		return s.result(ctx, st, limit)
+	})
 }
 
 func (e execs) Status(ctx context.Context, exec id.Exec) (sandbox.ExecStatus, error) {

@@ -112,6 +112,17 @@ func (s spoolReader) list() []sandbox.ExecStatus {
 	return list
 }
 
+// result adds the beginning of the output to a status.
+func (s spoolReader) result(ctx context.Context, st sandbox.ExecStatus, limit int) (sandbox.ExecResult, error) {
+	res := sandbox.ExecResult{Status: st}
+	r, err := s.Get(st.ID)
+	if err != nil {
+		return res, err
+	}
+	res.Stdout, res.Stderr, err = r.Heads(ctx, limit)
+	return res, err
+}
+
 // output reads a stream to its end. The reader owns the spool.
 func (s spoolReader) output(ctx context.Context, exec id.Exec, stream sandbox.Stream, offset int64) (io.ReadCloser, error) {
 	r, err := s.Get(exec)

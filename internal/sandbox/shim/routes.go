@@ -16,8 +16,8 @@ import (
 func (s *server) execRoutes(mux *http.ServeMux) {
 	execs := s.guest.Execs()
 	handle(mux, pathExecStart, execs.Start)
-	handle(mux, pathExecRun, func(ctx context.Context, req runRequest) (RunResult, error) {
-		return runExec(ctx, execs, req.Spec, req.Limit)
+	handle(mux, pathExecRun, func(ctx context.Context, req runRequest) (sandbox.ExecResult, error) {
+		return execs.Run(ctx, req.Spec, req.Limit)
 	})
 	handle(mux, pathExecStatus, execs.Status)
 	handle(mux, pathExecList, func(ctx context.Context, _ none) ([]sandbox.ExecStatus, error) { return execs.List(ctx) })
@@ -46,34 +46,6 @@ func (s *server) execRoutes(mux *http.ServeMux) {
 		defer out.Close()
 		stream(w, out)
 	})
-}
-
-// runExec starts a command, waits for its end, and reads the beginning of its output.
-func runExec(ctx context.Context, execs sandbox.Execs, spec sandbox.ExecSpec, limit int) (RunResult, error) {
-	var res RunResult
-	_, err := execs.Start(ctx, spec)
-	if err == nil {
-		res.Status, err = execs.Wait(ctx, spec.ID)
-	}
-	if err == nil {
-		res.Stdout, err = head(ctx, execs, spec.ID, sandbox.Stdout, res.Status.StdoutSize, limit)
-	}
-	if err == nil {
-		res.Stderr, err = head(ctx, execs, spec.ID, sandbox.Stderr, res.Status.StderrSize, limit)
-	}
-	return res, err
-}
-
-func head(ctx context.Context, execs sandbox.Execs, exec id.Exec, stream sandbox.Stream, size int64, limit int) ([]byte, error) {
-	if size == 0 || limit <= 0 {
-		return nil, nil
-	}
-	out, err := execs.Output(ctx, exec, stream, 0, false)
-	if err != nil {
-		return nil, err
-	}
-	defer out.Close()
-	return io.ReadAll(io.LimitReader(out, int64(limit)))
 }
 
 const headerSize = "Perdure-File-Size"

@@ -53,19 +53,11 @@ type execRequest struct {
 	Data   []byte
 	EOF    bool
 	Size   sandbox.TerminalSize
-	Limit  int // of each stream in an execResult, in bytes
 }
 
 type runRequest struct {
 	Spec  sandbox.ExecSpec
-	Limit int
-}
-
-// RunResult is a command that has ended, with the beginning of its output.
-type RunResult struct {
-	Status sandbox.ExecStatus
-	Stdout []byte // at most the limit asked for; Status.StdoutSize tells how much there is
-	Stderr []byte
+	Limit int // of each stream in the result, in bytes
 }
 
 type fileRequest struct {

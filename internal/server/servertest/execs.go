@@ -2,6 +2,7 @@ package servertest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -79,6 +80,29 @@ func (b *Backend) StartExec(_ context.Context, ref string, req api.StartExec) (a
 	}
 	b.execs[id.Exec(req.ID)] = c
 	return c.status(), nil
+}
+
+// RunExec starts a process and waits for it.
+func (b *Backend) RunExec(ctx context.Context, ref string, req api.StartExec, limit int64) (api.Exec, error) {
+	if _, err := b.StartExec(ctx, ref, req); err != nil {
+		return api.Exec{}, err
+	}
+	x, err := b.WaitExec(ctx, ref, id.Exec(req.ID))
+	if err != nil {
+		return x, err
+	}
+	for stream, into := range map[string]*string{"stdout": &x.Stdout, "stderr": &x.Stderr} {
+		r, err := b.ExecOutput(ctx, ref, id.Exec(req.ID), stream, 0, false)
+		if err != nil {
+			return x, err
+		}
+		data, err := io.ReadAll(io.LimitReader(r, limit))
+		if err = errors.Join(err, r.Close()); err != nil {
+			return x, err
+		}
+		*into = string(data)
+	}
+	return x, nil
 }
 
 func (c *command) start(cmd *exec.Cmd, req api.StartExec) error {

@@ -162,6 +162,26 @@ func (e execs) Start(_ context.Context, spec sandbox.ExecSpec) (sandbox.ExecStat
 	return s.statusOf(c), nil
 }
 
+func (e execs) Run(ctx context.Context, spec sandbox.ExecSpec, limit int) (sandbox.ExecResult, error) {
+	var res sandbox.ExecResult
+	_, err := e.Start(ctx, spec)
+	if err == nil {
+		res.Status, err = e.Wait(ctx, spec.ID)
+	}
+	if err != nil {
+		return res, err
+	}
+	c, err := e.s.find(spec.ID)
+	if err != nil {
+		return res, err
+	}
+	e.s.mu.Lock()
+	defer e.s.mu.Unlock()
+	head := func(b []byte) []byte { return bytes.Clone(b[:min(len(b), limit)]) }
+	res.Stdout, res.Stderr = head(c.stdout.Bytes()), head(c.stderr.Bytes())
+	return res, nil
+}
+
 func (s *Sandbox) reap(cmd *exec.Cmd, c *command) {
 	err := cmd.Wait()
 	s.mu.Lock()
