@@ -119,7 +119,7 @@ func TestRegistryAndPrices(t *testing.T) {
 			t.Errorf("%q: %v", spec, err)
 		}
 	}
-	p := model.Prices{"m": {Input: 3_000_000, Cached: 300_000, Output: 15_000_000}}
+	p := model.Prices{"m": {Price: model.Price{Input: 3_000_000, Cached: 300_000, Output: 15_000_000}}}
 	costs := []int64{p.Cost("m", event.Usage{Input: 1000, Cached: 600, Output: 10}), p.Cost("other", event.Usage{Input: 5})}
 	if !slices.Equal(costs, []int64{1530, 0}) {
 		t.Errorf("costs %v", costs)

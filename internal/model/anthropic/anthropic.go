@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	sdk "github.com/anthropics/anthropic-sdk-go/v2"
@@ -30,6 +29,7 @@ type Config struct {
 	HTTPClient  *http.Client  // nil: http.DefaultClient
 	Clock       clock.Clock   // nil: the machine's
 	IdleTimeout time.Duration // between two events; 0: 5 minutes
+	Models      model.Catalog // what is known of models; nil: model.DefaultCatalog
 }
 
 // FromEnv reads ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY through getenv.
@@ -66,6 +66,9 @@ func New(cfg Config, name string) (*Provider, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.System{}
 	}
+	if cfg.Models == nil {
+		cfg.Models = model.DefaultCatalog()
+	}
 	if cfg.IdleTimeout == 0 {
 		cfg.IdleTimeout = 5 * time.Minute
 	}
@@ -79,14 +82,16 @@ func New(cfg Config, name string) (*Provider, error) {
 	return &Provider{name: name, cfg: cfg, messages: sdk.NewMessageService(opts...)}, nil
 }
 
+// leastOutput is how long an answer of a model may be of which nothing is known: every one can give that much.
+const leastOutput = 4096
+
 // Info returns what is known of the model.
 func (p *Provider) Info() model.Info {
-	info := model.Info{Name: "anthropic/" + p.name, MaxOutput: 8192}
-	if strings.HasPrefix(p.name, "claude-") {
-		info.ContextWindow = 200_000
-	}
-	if strings.Contains(p.name, "-3-") {
-		info.MaxOutput = 4096
+	name := "anthropic/" + p.name
+	f := p.cfg.Models.Find(name)
+	info := model.Info{Name: name, ContextWindow: f.Window, MaxOutput: f.MaxOutput}
+	if info.MaxOutput == 0 { // a request has to say it
+		info.MaxOutput = leastOutput
 	}
 	return info
 }

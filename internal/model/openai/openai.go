@@ -30,6 +30,7 @@ type Config struct {
 	HTTPClient  *http.Client  // nil: http.DefaultClient
 	Clock       clock.Clock   // nil: the machine's
 	IdleTimeout time.Duration // between two chunks; 0: 5 minutes
+	Models      model.Catalog // what is known of models; nil: model.DefaultCatalog
 }
 
 // FromEnv reads OPENAI_BASE_URL and OPENAI_API_KEY through getenv.
@@ -66,6 +67,9 @@ func New(cfg Config, name string) (*Provider, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.System{}
 	}
+	if cfg.Models == nil {
+		cfg.Models = model.DefaultCatalog()
+	}
 	if cfg.IdleTimeout == 0 {
 		cfg.IdleTimeout = 5 * time.Minute
 	}
@@ -80,20 +84,9 @@ func New(cfg Config, name string) (*Provider, error) {
 
 // Info returns what is known of the model.
 func (p *Provider) Info() model.Info {
-	info := model.Info{Name: "openai/" + p.name}
-	for _, w := range []struct {
-		prefix         string
-		window, output int
-	}{
-		{"gpt-5", 400_000, 128_000}, {"gpt-4.1", 1_047_576, 32_768}, {"gpt-4o", 128_000, 16_384},
-		{"o1", 200_000, 100_000}, {"o3", 200_000, 100_000}, {"o4", 200_000, 100_000},
-	} {
-		if strings.HasPrefix(p.name, w.prefix) {
-			info.ContextWindow, info.MaxOutput = w.window, w.output
-			break
-		}
-	}
-	return info
+	name := "openai/" + p.name
+	f := p.cfg.Models.Find(name)
+	return model.Info{Name: name, ContextWindow: f.Window, MaxOutput: f.MaxOutput}
 }
 
 // Chat asks the model.
