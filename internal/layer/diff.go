@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -23,14 +22,13 @@ const (
 	Modified Op = "modified" // content, type, link target or mode differ
 )
 
-// Difference is one path that differs. The two sources are host paths, "" where a side has none; they are not to be followed if
-// they are symbolic links.
+// Difference is one path that differs. A side that does not have it has no source.
 type Difference struct {
 	Path     string // absolute, inside the workspace
 	Op       Op
 	From, To Stamp
-	FromSrc  string
-	ToSrc    string
+	FromSrc  Source
+	ToSrc    Source
 }
 
 // Diff compares what two stacks of layers show. Each is given bottom first, over the same image; image may be "", and is then taken as
@@ -78,7 +76,7 @@ type differ struct {
 
 // place is where one side has a path.
 type place struct {
-	src string
+	src Source
 	s   Stamp
 }
 
@@ -139,12 +137,8 @@ func (d *differ) hiddenBelow(path string) {
 	}
 	names := map[string]bool{}
 	for _, layer := range d.below {
-		entries, err := os.ReadDir(filepath.Join(layer, path))
-		if err != nil {
-			continue // not there, or not a directory
-		}
-		for _, e := range entries {
-			names[e.Name()] = true
+		for _, name := range (Source{layer, path}).names() {
+			names[name] = true
 		}
 	}
 	for name := range names {
@@ -163,12 +157,8 @@ func (d *differ) compareTree(path string) {
 		return
 	}
 	for _, layer := range d.below {
-		entries, err := os.ReadDir(filepath.Join(layer, path))
-		if err != nil {
-			continue
-		}
-		for _, e := range entries {
-			d.compareTree(path + "/" + e.Name())
+		for _, name := range (Source{layer, path}).names() {
+			d.compareTree(path + "/" + name)
 		}
 	}
 }
@@ -201,7 +191,7 @@ func lookup(layers []string, path string) (place, bool) {
 			}
 			last := i == len(parts)-1
 			if last {
-				return place{at, s}, !s.IsWhiteout()
+				return place{Source{layer, path}, s}, !s.IsWhiteout()
 			}
 			if !s.IsDir() {
 				return place{}, false
@@ -231,8 +221,8 @@ func sameEntry(a, b place) (bool, error) {
 		}
 		return sameContent(a.src, b.src)
 	case unix.S_IFLNK:
-		ta, errA := os.Readlink(a.src)
-		tb, errB := os.Readlink(b.src)
+		ta, errA := a.src.target()
+		tb, errB := b.src.target()
 		return ta == tb, errors.Join(errA, errB)
 	case unix.S_IFDIR:
 		return true, nil
@@ -241,13 +231,13 @@ func sameEntry(a, b place) (bool, error) {
 	}
 }
 
-func sameContent(a, b string) (bool, error) {
-	fa, err := openRegular(a)
+func sameContent(a, b Source) (bool, error) {
+	fa, err := a.Open()
 	if err != nil {
 		return false, err
 	}
 	defer fa.Close()
-	fb, err := openRegular(b)
+	fb, err := b.Open()
 	if err != nil {
 		return false, err
 	}
@@ -268,8 +258,4 @@ func sameContent(a, b string) (bool, error) {
 			return true, nil
 		}
 	}
-}
-
-func openRegular(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }

@@ -2,7 +2,6 @@ package layer
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -79,49 +78,25 @@ func walk(ctx context.Context, dir string, fn func(path string, s Stamp) error) 
 	})
 }
 
-// walkLive is walk for a directory in which a program may be at work: what vanishes meanwhile is passed over.
-func walkLive(ctx context.Context, dir string, fn func(path string, s Stamp) error) error {
-	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if path == dir || errors.Is(err, fs.ErrNotExist) {
-			return unlessGone(err, path == dir)
-		}
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		s, err := stampOf(path)
-		if err != nil {
-			return unlessGone(err, false)
-		}
-		return fn(path[len(dir)+1:], s)
-	})
-}
-
-// unlessGone returns err, but nil for something that does not exist any more. The top must exist.
-func unlessGone(err error, top bool) error {
-	if !top && errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
 func stampOf(path string) (Stamp, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
 		return Stamp{}, &os.PathError{Op: "lstat", Path: path, Err: err}
 	}
+	return stampFrom(&st, st.Mode&unix.S_IFMT == unix.S_IFDIR && isOpaque(path)), nil
+}
+
+func stampFrom(st *unix.Stat_t, opaque bool) Stamp {
 	s := Stamp{
 		Ino: st.Ino, Size: st.Size, Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano(),
 		Mode: st.Mode, UID: st.Uid, GID: st.Gid, Rdev: st.Rdev, Nlink: uint64(st.Nlink),
 	}
 	if s.IsDir() {
-		s.Opaque = isOpaque(path)
+		s.Opaque = opaque
 		s.Nlink = 0 // counts subdirectories, or nothing at all, depending on the file system
 		s.Size = 0
 	}
-	return s, nil
+	return s
 }
 
 // parent returns the path of the directory that holds path, and false for a path at the top.

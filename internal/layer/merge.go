@@ -26,7 +26,7 @@ func combine(ctx context.Context, dst string, layers []string, marks bool) (Stat
 	var dirs, files []change
 	opaque := map[string]bool{}
 	root.each("", func(path string, n *node) bool {
-		switch c := (change{path, n.src, n.s}); {
+		switch c := (change{path, n.src.String(), n.s}); {
 		case n.s.IsDir():
 			dirs = append(dirs, c)
 			opaque[path] = n.opaque

@@ -2,14 +2,13 @@ package layer
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 	"strings"
 )
 
 // node is a path in a stack of layers put together.
 type node struct {
-	src      string // where the topmost layer has it; "" for the root
+	src      Source // where the topmost layer has it; none for the root
 	s        Stamp
 	opaque   bool // hides what the layers below the stack have under it
 	children map[string]*node
@@ -20,7 +19,7 @@ func tree(ctx context.Context, layers []string) (*node, error) {
 	root := &node{s: Stamp{Mode: dirMode}, children: map[string]*node{}}
 	for _, dir := range layers {
 		err := walkLive(ctx, dir, func(path string, s Stamp) error {
-			root.put(path, filepath.Join(dir, path), s)
+			root.put(path, Source{dir, path}, s)
 			return nil
 		})
 		if err != nil {
@@ -33,7 +32,7 @@ func tree(ctx context.Context, layers []string) (*node, error) {
 const dirMode = 0o040755 // S_IFDIR | 0755
 
 // put lays one path of the next layer over the tree.
-func (n *node) put(path, src string, s Stamp) {
+func (n *node) put(path string, src Source, s Stamp) {
 	for {
 		name, rest, deeper := strings.Cut(path, "/")
 		if deeper {

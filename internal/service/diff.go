@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -124,14 +123,14 @@ func textDiff(d layer.Difference) string {
 }
 
 // smallText reads a file if it is small and text. The side that has no file counts as an empty one.
-func smallText(src string, s layer.Stamp) ([]byte, bool) {
-	if src == "" || s.IsWhiteout() {
+func smallText(src layer.Source, s layer.Stamp) ([]byte, bool) {
+	if src == (layer.Source{}) || s.IsWhiteout() {
 		return nil, true
 	}
 	if s.Mode&unix.S_IFMT != unix.S_IFREG || s.Size > maxTextDiff {
 		return nil, false
 	}
-	f, err := os.OpenFile(src, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := src.Open()
 	if err != nil {
 		return nil, false
 	}

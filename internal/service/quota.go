@@ -2,14 +2,11 @@ package service
 
 import (
 	"context"
-	"io/fs"
-	"path/filepath"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/layer"
 	"perdure.dev/perdure/internal/sandbox"
 	"perdure.dev/perdure/internal/session"
 )
@@ -63,7 +60,7 @@ func (q *quota) look(ctx context.Context) error {
 	}
 	var used int64
 	for _, dir := range dirs {
-		n, err := diskUsage(ctx, dir)
+		n, err := layer.DiskUsage(ctx, dir)
 		if err != nil {
 			return err
 		}
@@ -119,28 +116,4 @@ func (q *quota) enforce(ctx context.Context, used int64) error {
 func (q *quota) tell(ctx context.Context, what event.Type, used int64) error {
 	_, err := q.live.append(ctx, event.Draft{Type: what, ActorID: systemActor, Data: event.LimitData{Limit: limitDisk, Used: used, Max: q.limit}})
 	return err
-}
-
-// diskUsage returns the bytes that the files below dir take on disk. What vanishes meanwhile counts nothing.
-func diskUsage(ctx context.Context, dir string) (int64, error) {
-	var total int64
-	seen := map[uint64]bool{} // inodes with several names
-	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		var st unix.Stat_t
-		if err != nil || unix.Lstat(path, &st) != nil {
-			return nil
-		}
-		if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
-			if seen[st.Ino] {
-				return nil
-			}
-			seen[st.Ino] = true
-		}
-		total += st.Blocks * 512
-		return nil
-	})
-	return total, err
 }
