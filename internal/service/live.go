@@ -244,6 +244,7 @@ func (l *live) lose(ctx context.Context, sb sandbox.Sandbox, cause string) error
 	if err != nil {
 		return err
 	}
+	l.svc.at("sandbox.lost")
 	l.setSandbox(nil)
 	l.notify()
 	return l.svc.endSandbox(ctx, sb)
