@@ -37,15 +37,27 @@ type world struct {
 	db   *sqlite.Store
 	svc  *service.Service
 	bins sandboxtest.Binaries
+
+	// Set before open, or never:
+	step func(point string)                  // called at the named points of operations
+	wrap func(sandbox.Driver) sandbox.Driver // stands between the service and the process driver
 }
 
 func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{}
+	w.begin(t)
+	return w
+}
+
+// begin makes the directory, and opens the world until the end of the test.
+func (w *world) begin(t *testing.T) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pd") // short: socket paths are below it
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, dir: dir, bins: sandboxtest.Build(t)}
+	w.t, w.dir, w.bins = t, dir, sandboxtest.Build(t)
 	w.open()
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(w.ctx())
@@ -65,7 +77,6 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	return w
 }
 
 // open starts a service on the data directory, as a daemon does.
@@ -76,18 +87,22 @@ func (w *world) open() {
 	if w.db, err = sqlite.Open(w.t.Context(), sqlite.Options{Dir: w.dir, Logger: log}); err != nil {
 		w.t.Fatal(err)
 	}
-	dirs := workspace.Dirs{Root: w.dir}
+	dirs := workspace.Dirs{Root: w.dir, Step: w.step}
 	if err := dirs.Make(); err != nil {
 		w.t.Fatal(err)
 	}
 	clk := clock.System{}
 	models := model.Registry{"scripted": scripted.Constructor(clk)}
 	loop := agent.New(agent.Options{Models: models, Clock: clk, Logger: log})
+	var proc sandbox.Driver = process.New(process.Options{Engine: w.bins.Engine, Guest: w.bins.Guest, Log: log})
+	if w.wrap != nil {
+		proc = w.wrap(proc)
+	}
 	w.svc = service.New(context.WithoutCancel(w.t.Context()), service.Config{
 		Log: w.db, Rows: w.db, Dirs: dirs, Clock: clk, Logger: log, DefaultDriver: gvisor.Name,
 		Drivers: map[string]sandbox.Driver{
 			gvisor.Name:  gvisor.New(gvisor.Options{Engine: w.bins.Engine, Guest: w.bins.Guest, Cache: filepath.Join(w.dir, "cache"), Log: log}),
-			process.Name: process.New(process.Options{Engine: w.bins.Engine, Guest: w.bins.Guest, Log: log}),
+			process.Name: proc,
 		},
 		Harnesses: func(ctx context.Context, spec event.Spec) (agent.Harness, error) {
 			_, err := models.Open(ctx, spec.Model)
