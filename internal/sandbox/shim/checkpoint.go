@@ -18,6 +18,7 @@ import (
 //
 //	client: checkpointStart
 //	shim:   {Paused}             the client copies files now
+//	client: {Alive} every now and then, if both say that they know of it
 //	client: {CutOK} or {CutBad}
 //	shim:   {Done, …} or {Error}
 func (s *server) checkpoint(w http.ResponseWriter, r *http.Request) {
@@ -38,13 +39,13 @@ func (s *server) checkpoint(w http.ResponseWriter, r *http.Request) {
 		writeError(w, errdefs.Wrap(err, errdefs.Invalid, "bad_request", "read the request"))
 		return
 	}
-	cut := func() error {
-		if err := send(checkpointLine{Paused: true}); err != nil {
+	cut := func(ctx context.Context) error {
+		if err := send(checkpointLine{Paused: true, Alive: true}); err != nil {
 			return fmt.Errorf("the caller went away: %w", err)
 		}
-		var answer checkpointLine
-		if err := in.Decode(&answer); err != nil {
-			return fmt.Errorf("the caller went away: %w", err)
+		answer, err := hear(ctx, rc, in, req.Alive)
+		if err != nil {
+			return err
 		}
 		if !answer.CutOK {
 			return errors.New(answer.CutBad)
@@ -63,8 +64,32 @@ func (s *server) checkpoint(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// hear waits for the caller's answer until ctx ends, and while it gives signs of life if it can.
+func hear(ctx context.Context, rc *http.ResponseController, in *json.Decoder, signs bool) (checkpointLine, error) {
+	end, _ := ctx.Deadline()
+	for {
+		until := end
+		if next := time.Now().Add(silenceLimit); signs && next.Before(end) {
+			until = next
+		}
+		if err := rc.SetReadDeadline(until); err != nil {
+			return checkpointLine{}, err
+		}
+		var line checkpointLine
+		err := in.Decode(&line)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return line, errors.New("the caller stands still")
+		case err != nil:
+			return line, fmt.Errorf("the caller went away: %w", err)
+		case !line.Alive:
+			return line, rc.SetReadDeadline(time.Time{})
+		}
+	}
+}
+
 // cut takes the checkpoint. Whatever fails, the sandbox is afterwards as it was, and the directory empty.
-func (s *server) cut(ctx context.Context, req checkpointStart, cutFiles func() error) (time.Duration, int64, error) {
+func (s *server) cut(ctx context.Context, req checkpointStart, cutFiles func(ctx context.Context) error) (time.Duration, int64, error) {
 	s.life.Lock()
 	defer s.life.Unlock()
 	before, err := s.alive()
@@ -72,7 +97,8 @@ func (s *server) cut(ctx context.Context, req checkpointStart, cutFiles func() e
 		return 0, 0, err
 	}
 	// From here on the caller's death must not leave things half done.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stillnessLimit)
+	ctx = context.WithoutCancel(ctx)
+	limited, cancel := context.WithTimeout(ctx, stillnessLimit)
 	defer cancel()
 
 	began := s.clock.Now()
@@ -83,7 +109,7 @@ func (s *server) cut(ctx context.Context, req checkpointStart, cutFiles func() e
 	}
 	// Saving flushes file times that the engine has cached, so the files are cut only when memory is saved.
 	s.stale = true
-	err = s.engine.Save(ctx, req.Dir)
+	err = s.engine.Save(limited, req.Dir)
 	if err == nil {
 		err = writeOrigin(req.Dir, s.cfg)
 	}
@@ -91,7 +117,7 @@ func (s *server) cut(ctx context.Context, req checkpointStart, cutFiles func() e
 		if errdefs.CodeOf(err) == "internal" {
 			err = errdefs.Wrap(err, errdefs.Internal, "checkpoint_failed", "save the memory")
 		}
-	} else if err = cutFiles(); err != nil {
+	} else if err = cutFiles(limited); err != nil {
 		err = errdefs.Wrap(err, errdefs.KindOf(err), "checkpoint_failed", "cut the files")
 	}
 	resume := before == sandbox.Running && (err != nil || !req.LeavePaused)

@@ -24,7 +24,7 @@ func (c *Client) Checkpoint(ctx context.Context, req sandbox.CheckpointRequest) 
 	defer cancel()
 	lines := json.NewEncoder(tell)
 	// Ends when the request has taken the line or failed, which closes the pipe.
-	go func() { _ = lines.Encode(checkpointStart{Dir: req.Dir, LeavePaused: req.LeavePaused}) }()
+	go func() { _ = lines.Encode(checkpointStart{Dir: req.Dir, LeavePaused: req.LeavePaused, Alive: true}) }()
 	talk := c.conversation(func() { body.CloseWithError(errGone) })
 	defer talk.Close()
 	resp, err := talk.do(ctx, http.MethodPost, pathCheckpoint, nil, body)
@@ -46,12 +46,18 @@ func (c *Client) Checkpoint(ctx context.Context, req sandbox.CheckpointRequest) 
 		}
 		return line, nil
 	}
-	if _, err := hear(); err != nil {
+	paused, err := hear()
+	if err != nil {
 		return nil, err
 	}
 	var cutErr error
 	if req.Cut != nil {
+		quiet := func() {}
+		if paused.Alive {
+			quiet = giveSigns(lines)
+		}
 		cutErr = req.Cut(ctx)
+		quiet()
 	}
 	answer := checkpointLine{CutOK: cutErr == nil}
 	if cutErr != nil {
@@ -71,6 +77,26 @@ func (c *Client) Checkpoint(ctx context.Context, req sandbox.CheckpointRequest) 
 		image: sandbox.Image{Dir: req.Dir, Driver: c.cfg.Driver, Version: c.cfg.Version, Bytes: last.Bytes},
 		pause: time.Duration(last.Pause),
 	}, nil
+}
+
+// giveSigns tells the shim that its caller is at work, until stop is called.
+func giveSigns(lines *json.Encoder) (stop func()) {
+	tick, ending, ended := time.NewTicker(aliveEvery), make(chan struct{}), make(chan struct{})
+	go func() { // ends with stop
+		defer close(ended)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ending:
+				return
+			case <-tick.C:
+				if lines.Encode(checkpointLine{Alive: true}) != nil {
+					return
+				}
+			}
+		}
+	}()
+	return func() { close(ending); <-ended }
 }
 
 // conversation returns a client for one request whose body stays open, on a connection of its own. When the shim dies the transport

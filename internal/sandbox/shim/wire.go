@@ -69,11 +69,13 @@ type fileRequest struct {
 type checkpointStart struct {
 	Dir         string
 	LeavePaused bool
+	Alive       bool `json:",omitempty"` // the caller gives signs of life while it cuts
 }
 
 // checkpointLine is one line of the dialogue, in either direction.
 type checkpointLine struct {
 	Paused bool       `json:",omitempty"` // shim: everything stands still, cut now
+	Alive  bool       `json:",omitempty"` // shim, with Paused: it listens for signs of life. client: one, while it cuts
 	CutOK  bool       `json:",omitempty"` // client
 	CutBad string     `json:",omitempty"` // client: why its cut failed
 	Done   bool       `json:",omitempty"` // shim
@@ -129,5 +131,10 @@ func handle[Req, Resp any](mux *http.ServeMux, path string, do func(ctx context.
 	})
 }
 
-// stillnessLimit bounds how long a caller may keep a sandbox paused in a checkpoint.
-const stillnessLimit = 30 * time.Minute
+// stillnessLimit bounds how long a caller may keep a sandbox paused in a checkpoint, and silenceLimit how long while nothing is heard of
+// it: a caller that is stopped, or hangs, must not keep a sandbox from its work.
+const (
+	stillnessLimit = 30 * time.Minute
+	silenceLimit   = 20 * time.Second
+	aliveEvery     = 2 * time.Second // how often a caller at work gives a sign
+)
