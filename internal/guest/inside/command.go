@@ -182,24 +182,3 @@ func (g *Guest) settle(c *command) {
 		g.finished = g.finished[1:]
 	}
 }
-
-// sync returns when the host has acknowledged all that was produced before the call.
-func (g *Guest) sync() {
-	g.mu.Lock()
-	var streams []*stream
-	for _, c := range g.execs {
-		streams = append(streams, c.streams[:]...)
-	}
-	g.mu.Unlock()
-	g.out.mu.Lock()
-	defer g.out.mu.Unlock()
-	want := make([]int64, len(streams))
-	for i, s := range streams {
-		want[i] = s.produced()
-	}
-	for i, s := range streams {
-		for s.start < want[i] {
-			s.room.Wait()
-		}
-	}
-}

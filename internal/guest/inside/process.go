@@ -228,21 +228,12 @@ func signalName(s unix.Signal) string {
 // limit sets the limits of a new process. They are not set on the guest, which must go on answering.
 func (g *Guest) limit(pid int) {
 	g.mu.Lock()
-	l := g.limits
+	most := uint64(g.limits.Processes)
 	g.mu.Unlock()
-	set := func(which int, v int64) {
-		if v <= 0 {
-			return
-		}
-		if err := unix.Prlimit(pid, which, &unix.Rlimit{Cur: uint64(v), Max: uint64(v)}, nil); err != nil && err != unix.ESRCH {
-			g.log.Warn("setting a limit", "limit", which, "err", err)
-		}
+	if most == 0 {
+		return
 	}
-	set(unix.RLIMIT_NPROC, int64(l.Processes))
-	set(unix.RLIMIT_NOFILE, int64(l.OpenFiles))
-	set(unix.RLIMIT_FSIZE, l.FileBytes)
-	set(unix.RLIMIT_STACK, l.StackBytes)
-	if l.CoreBytes != nil {
-		set(unix.RLIMIT_CORE, *l.CoreBytes)
+	if err := unix.Prlimit(pid, unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most, Max: most}, nil); err != nil && err != unix.ESRCH {
+		g.log.Warn("setting a limit", "err", err)
 	}
 }

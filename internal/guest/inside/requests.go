@@ -107,9 +107,6 @@ func (g *Guest) handle(r wire.Request) (any, []byte, error) {
 		return wire.ProcessesResult{Processes: g.processes()}, nil, nil
 	case wire.MethodRestored:
 		return with(r, g.restored)
-	case wire.MethodSync:
-		g.sync()
-		return nil, nil, nil
 	}
 	return nil, nil, fail("invalid", "guest_method", "the guest does not know %q", r.Method)
 }

@@ -108,7 +108,8 @@ func recordStart(r *spool.Record, head wire.ReplyHead, err error) error {
 		if err := decode(head.Result, &s); err != nil {
 			return err
 		}
-		return r.Started(s.PID, s.StartedAt, clip(s.Cause))
+		r.Started(s.PID, s.StartedAt, clip(s.Cause))
+		return nil
 	case errdefs.CodeOf(err) == "command_not_found":
 		code := 127 // what a shell says
 		return r.Exit(spool.End{ExitCode: &code, Cause: err.Error(), At: r.Now()})

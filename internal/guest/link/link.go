@@ -28,9 +28,7 @@ type Config struct {
 
 // Limits are resource limits of every process inside. Zero leaves a limit as it is.
 type Limits struct {
-	Processes int   // RLIMIT_NPROC; the kernel does not apply it to root
-	OpenFiles int   // RLIMIT_NOFILE
-	FileBytes int64 // RLIMIT_FSIZE
+	Processes int // RLIMIT_NPROC; the kernel does not apply it to root
 }
 
 // Link is the host end of one guest.
@@ -115,12 +113,6 @@ func (l *Link) Drop() {
 		c.close(errDropped)
 		<-c.done
 	}
-}
-
-// Drain returns when everything that commands had written before the call is in the spool.
-func (l *Link) Drain(ctx context.Context) error {
-	_, err := l.call(ctx, wire.MethodSync, nil, nil, nil)
-	return err
 }
 
 // Dead says that the sandbox will not come back: running commands become lost with the cause, and whoever waits for the guest

@@ -114,9 +114,7 @@ func (l *Link) adopt(c *conn, hello wire.Hello) bool {
 	if l.dead != nil {
 		return false
 	}
-	w := wire.Welcome{Version: wire.Version, Host: l.hostID, Env: l.cfg.Env, Limits: wire.Limits{
-		Processes: l.cfg.Limits.Processes, OpenFiles: l.cfg.Limits.OpenFiles, FileBytes: l.cfg.Limits.FileBytes,
-	}}
+	w := wire.Welcome{Version: wire.Version, Host: l.hostID, Env: l.cfg.Env, Limits: wire.Limits{Processes: l.cfg.Limits.Processes}}
 	for n := range l.pending {
 		w.Pending = append(w.Pending, n)
 	}

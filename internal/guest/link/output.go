@@ -52,7 +52,7 @@ func (l *Link) reconcileExec(c *conn, h wire.HelloExec) error {
 		return err
 	}
 	if st := r.Status(); made || st.State == sandbox.ExecRunning && st.PID == 0 {
-		err = r.Started(h.PID, h.StartedAt, st.Cause)
+		r.Started(h.PID, h.StartedAt, st.Cause)
 	} else if !h.Exited && st.State != sandbox.ExecRunning {
 		err = r.Revive(h.PID)
 	}

@@ -2,7 +2,7 @@
 //
 // A spool is a directory with one directory per command, named by its exec id:
 //
-//	DIR/EXEC/meta.json   what the command is and how it stands; replaced atomically
+//	DIR/EXEC/meta.json   what the command is and how it stands: a JSON object a line, of which the last whole one counts
 //	DIR/EXEC/stdout      its output, byte n of the stream at byte n of the file
 //	DIR/EXEC/stderr
 //	DIR/EXEC/stdout.1    an older generation of the stream
@@ -16,6 +16,8 @@
 //     parting is found even where offsets alone would hide it.
 //   - Missing bytes are never silently joined: a gap is recorded, and begins with a line that says so.
 //   - A record that said "running" becomes "lost" with a cause (MarkLost), and never gets an invented exit code.
+//
+// A session can be given a limit for each stream and one for all of them together; a note in the stream says where it was cut.
 //
 // Files are not synced: a crash of the whole machine ends the sandbox and its commands too. A record that such a crash
 // has damaged is listed as lost.

@@ -42,6 +42,7 @@ func (s *Spool) Cut() Cut {
 	var c Cut
 	for _, r := range s.Records() {
 		r.mu.Lock()
+		r.flushLocked() // from here on the spool may be another writer's
 		c.Execs = append(c.Execs, CutExec{r.statusLocked(), r.stdout.Generation, r.stderr.Generation})
 		r.mu.Unlock()
 	}

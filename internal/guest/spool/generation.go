@@ -19,7 +19,7 @@ func (r *Record) Resume(which sandbox.Stream, start, produced int64) error {
 	if err == nil && (start < 0 || start > produced) {
 		return errdefs.New(errdefs.Invalid, "stream_invalid", "a stream cannot go on from %d of %d bytes", start, produced)
 	}
-	if err != nil || s.Capped && produced >= r.spool.opts.Cap {
+	if err != nil || s.Capped && produced >= s.cappedAt(r.spool.opts.Cap) {
 		return err
 	}
 	s.end = false
@@ -33,6 +33,14 @@ func (r *Record) Resume(which sandbox.Stream, start, produced int64) error {
 		return r.cutLocked(s, produced)
 	}
 	return r.gapLocked(s, start)
+}
+
+// cappedAt returns how many bytes a capped stream had kept. An earlier version knew one cap only and did not write it down.
+func (s *stream) cappedAt(limit int64) int64 {
+	if s.CappedAt > 0 {
+		return s.CappedAt
+	}
+	return limit
 }
 
 // truncate cuts a stream that is longer than size; the longer version becomes an older generation.
@@ -76,7 +84,8 @@ func (r *Record) replaceLocked(s *stream, src io.ReaderAt, keep int64) error {
 		return writeError(err)
 	}
 	s.file.Close()
-	s.file, s.size, s.Generation, s.Capped = fresh, keep, next, false
+	s.file, s.size, s.Generation, s.Capped, s.CappedAt = fresh, keep, next, false, 0
+	r.spool.stored.Add(keep)
 	for i, g := range s.Gaps { // those behind the cut belong to the older generation
 		if g.From >= keep {
 			s.Gaps = s.Gaps[:i]
@@ -84,40 +93,6 @@ func (r *Record) replaceLocked(s *stream, src io.ReaderAt, keep int64) error {
 		}
 	}
 	return r.saveLocked()
-}
-
-// Generations returns how many older generations of a stream there are.
-func (r *Record) Generations(which sandbox.Stream) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s, err := r.stream(which)
-	if err != nil {
-		return 0
-	}
-	return s.Generation
-}
-
-// Gaps returns the ranges of a stream that never arrived.
-func (r *Record) Gaps(which sandbox.Stream) []Gap {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s, err := r.stream(which)
-	if err != nil {
-		return nil
-	}
-	return append([]Gap(nil), s.Gaps...)
-}
-
-// Generation opens an older generation of a stream; 1 is the oldest. Error: generation_not_found.
-func (r *Record) Generation(which sandbox.Stream, n int) (io.ReadCloser, error) {
-	if n < 1 || n > r.Generations(which) {
-		return nil, errdefs.New(errdefs.NotFound, "generation_not_found", "%s of command %s has no generation %d", which, r.id, n)
-	}
-	f, err := os.Open(filepath.Join(r.dir, fmt.Sprintf("%s.%d", which, n)))
-	if err != nil {
-		return nil, errdefs.Wrap(err, errdefs.Internal, "spool_read", "reading an older generation")
-	}
-	return f, nil
 }
 
 // openGeneration opens the file that holds generation gen of a stream, counted from 0; the newest one is the current file.

@@ -16,6 +16,8 @@ type Record struct {
 
 	mu      sync.Mutex // guards all below
 	meta    meta
+	journal journal
+	unsaved *time.Timer // will write what Started noted; nil: nothing to write
 	stdout  stream
 	stderr  stream
 	stdin   int64         // see Took
@@ -51,6 +53,7 @@ func (r *Record) reload() {
 	if m, err := readMeta(r.dir); err == nil && m.Spec.ID == r.id { // else what is known is better than what is there
 		r.meta = m
 	}
+	r.journal.close()
 	r.stdout.close()
 	r.stderr.close()
 	r.stdout.load(r.dir, r.meta.Stdout)
@@ -80,18 +83,38 @@ func (r *Record) statusLocked() sandbox.ExecStatus {
 	return st
 }
 
-// Started notes the process id of a running command and when it began. A cause is a note for people.
-func (r *Record) Started(pid int, at time.Time, cause string) error {
+// saveAfter is how long what Started noted may wait to be written. Most commands have ended by then, and one line says it all.
+const saveAfter = 50 * time.Millisecond
+
+// Started notes the process id of a running command and when it began. A cause is a note for people. It is written a moment later, so
+// that a crash may lose it; that the command exists was written before it started.
+func (r *Record) Started(pid int, at time.Time, cause string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.meta.State != sandbox.ExecRunning {
-		return nil // it has ended already: the exit overtook the answer
+		return // it has ended already: the exit overtook the answer
 	}
 	r.meta.PID, r.meta.Cause = pid, cause
 	if !at.IsZero() {
 		r.meta.StartedAt = at
 	}
-	return r.saveLocked()
+	if r.unsaved == nil && !r.closed {
+		r.unsaved = time.AfterFunc(saveAfter, r.flush)
+	}
+	r.notifyLocked()
+}
+
+// flush writes what was noted only. A failure shows with the next change, which writes everything again.
+func (r *Record) flush() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.flushLocked()
+}
+
+func (r *Record) flushLocked() {
+	if r.unsaved != nil {
+		_ = r.saveLocked()
+	}
 }
 
 // Took notes how much input the guest has taken. The guest knows better, so this is not stored.
@@ -159,8 +182,15 @@ func (r *Record) notifyLocked() {
 }
 
 func (r *Record) saveLocked() error {
+	if r.unsaved != nil {
+		r.unsaved.Stop()
+		r.unsaved = nil
+	}
 	r.meta.Stdout, r.meta.Stderr = r.stdout.streamMeta, r.stderr.streamMeta
-	err := writeMeta(r.dir, &r.meta)
+	err := r.journal.write(r.dir, &r.meta)
+	if r.meta.State != sandbox.ExecRunning {
+		r.journal.close()
+	}
 	r.notifyLocked()
 	return err
 }
@@ -169,6 +199,8 @@ func (r *Record) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
+	r.flushLocked()
+	r.journal.close()
 	r.stdout.close()
 	r.stderr.close()
 	r.notifyLocked()

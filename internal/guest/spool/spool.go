@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"perdure.dev/perdure/internal/clock"
@@ -19,7 +21,11 @@ import (
 // Options tune a spool.
 type Options struct {
 	// Cap is the most that is kept of one stream, in bytes; what comes after is dropped and a note says so. 0: no limit.
-	Cap   int64
+	Cap int64
+	// Total is the same for all streams together, older generations included. When it is reached each stream still gets its first Floor
+	// bytes: a session goes on, and its commands can be told apart. 0: no limit.
+	Total int64
+	Floor int64
 	Clock clock.Clock // nil: the machine's
 }
 
@@ -27,6 +33,8 @@ type Options struct {
 type Spool struct {
 	dir  string
 	opts Options
+
+	stored atomic.Int64 // bytes of all streams; counted if there is a total
 
 	mu      sync.Mutex // guards records
 	records map[id.Exec]*Record
@@ -51,7 +59,45 @@ func Open(dir string, opts Options) (*Spool, error) {
 		}
 		s.records[id.Exec(e.Name())] = openRecord(s, id.Exec(e.Name()))
 	}
+	if err := s.count(); err != nil {
+		return nil, err
+	}
 	return s, nil
+}
+
+// count measures what the streams take on the disk.
+func (s *Spool) count() error {
+	if s.opts.Total == 0 {
+		return nil
+	}
+	files, err := filepath.Glob(filepath.Join(s.dir, "*", "std*"))
+	if err != nil {
+		return err
+	}
+	var all int64
+	for _, f := range files {
+		if info, err := os.Stat(f); err == nil {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				all += min(info.Size(), st.Blocks*512) // gaps take nothing
+			}
+		}
+	}
+	s.stored.Store(all)
+	return nil
+}
+
+// limit returns up to which offset a stream may grow that stands at offset, and what bounds it.
+func (s *Spool) limit(offset int64) (int64, string) {
+	limit, what := int64(math.MaxInt64), ""
+	if s.opts.Cap > 0 {
+		limit, what = s.opts.Cap, "this stream"
+	}
+	if s.opts.Total > 0 {
+		if most := max(offset+s.opts.Total-s.stored.Load(), s.opts.Floor); most < limit {
+			limit, what = most, "the output of all commands"
+		}
+	}
+	return limit, what
 }
 
 // Reload reads everything anew, after another process has written to the directory. Readers that follow a stream go on.
@@ -70,7 +116,7 @@ func (s *Spool) Reload() error {
 			s.records[exec] = openRecord(s, exec)
 		}
 	}
-	return nil
+	return s.count()
 }
 
 // Dir returns the spool's directory.
@@ -91,7 +137,8 @@ func (s *Spool) Create(spec sandbox.ExecSpec) (r *Record, made bool, err error) 
 	if err := os.Mkdir(r.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, false, writeError(err)
 	}
-	if err := writeMeta(r.dir, &r.meta); err != nil {
+	if err := r.journal.write(r.dir, &r.meta); err != nil {
+		r.journal.close()
 		return nil, false, err
 	}
 	s.records[spec.ID] = r

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -60,12 +61,7 @@ func read(t *testing.T, r *Record, offset int64) string {
 
 func older(t *testing.T, r *Record, n int) string {
 	t.Helper()
-	rd, err := r.Generation(sandbox.Stdout, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rd.Close()
-	data, err := io.ReadAll(rd)
+	data, err := os.ReadFile(filepath.Join(r.dir, fmt.Sprint("stdout.", n)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +73,7 @@ func TestAppendIsIdempotent(t *testing.T) {
 	put(t, r, 0, "hello ")
 	put(t, r, 0, "hello ")
 	put(t, r, 3, "lo world")
-	if got := read(t, r, 0); got != "hello world" || r.Generations(sandbox.Stdout) != 0 {
+	if got := read(t, r, 0); got != "hello world" || r.stdout.Generation != 0 {
 		t.Errorf("%q", got)
 	}
 	if got := read(t, r, 6); got != "world" {
@@ -169,8 +165,98 @@ func TestCapLeavesANote(t *testing.T) {
 	if got := read(t, r, 0); !strings.HasPrefix(got, "1234567890\n[perdure: this stream reached 10 bytes") {
 		t.Errorf("%q", got)
 	}
-	if err := r.Resume(sandbox.Stdout, 12, 14); err != nil || r.Generations(sandbox.Stdout) != 0 {
+	if err := r.Resume(sandbox.Stdout, 12, 14); err != nil || r.stdout.Generation != 0 {
 		t.Errorf("%v", err)
+	}
+}
+
+// All commands of a session together have a limit too. Beyond it each still gets a little, so that the session stays usable.
+func TestTotalBoundsAllStreams(t *testing.T) {
+	dir := t.TempDir()
+	opts := Options{Cap: 100, Total: 150, Floor: 10}
+	s := open(t, dir, opts)
+	put(t, create(t, s, "a"), 0, strings.Repeat("a", 90))
+	b := create(t, s, "b")
+	put(t, b, 0, strings.Repeat("b", 90))
+	if got := read(t, b, 0); !strings.HasPrefix(got, strings.Repeat("b", 60)+"\n[perdure: the output of all commands reached 150 bytes;") {
+		t.Errorf("%q", got)
+	}
+	if err := b.Resume(sandbox.Stdout, 80, 90); err != nil || b.stdout.Generation != 0 {
+		t.Errorf("a stream that was cut, after the guest has come back: %v", err)
+	}
+	put(t, b, 90, "more")
+	if got := read(t, b, 0); strings.Contains(got, "more") {
+		t.Errorf("%q", got)
+	}
+	s.Close()
+	s = open(t, dir, opts) // what is there counts again
+	c := create(t, s, "c")
+	put(t, c, 0, "0123456789abc")
+	if got := read(t, c, 0); !strings.HasPrefix(got, "0123456789\n[perdure: ") {
+		t.Errorf("%q", got)
+	}
+}
+
+// A record survives a line that a crash or a full disk left half written, and the next change does not join it.
+func TestTornLine(t *testing.T) {
+	dir := t.TempDir()
+	r := create(t, open(t, dir, Options{}), "e")
+	r.Started(7, time.Time{}, "")
+	r.flush()
+	name := filepath.Join(dir, "e", metaFile)
+	whole, err := os.ReadFile(name)
+	if err != nil || bytes.Count(whole, []byte{'\n'}) != 2 {
+		t.Fatalf("%q %v", whole, err)
+	}
+	for _, tail := range []string{`{"Version":1,"State":"exi`, `{"Version":1}garbage` + strings.Repeat("x", 5000)} {
+		if err := os.WriteFile(name, append(bytes.Clone(whole), tail...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		again, err := open(t, dir, Options{}).Get("e")
+		if err != nil || again.Status().PID != 7 || again.Status().State != sandbox.ExecRunning {
+			t.Fatalf("%+v %v", again.Status(), err)
+		}
+		code := 3
+		if err := again.Exit(End{ExitCode: &code}); err != nil {
+			t.Fatal(err)
+		}
+		last, err := open(t, dir, Options{}).Get("e")
+		if err != nil || last.Status().PID != 7 || last.Status().ExitCode == nil || *last.Status().ExitCode != 3 {
+			t.Errorf("%+v %v", last.Status(), err)
+		}
+	}
+	// A file of an earlier version has one line without an end.
+	if err := os.WriteFile(name, bytes.TrimSuffix(whole[:bytes.IndexByte(whole, '\n')+1], []byte{'\n'}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old, err := open(t, dir, Options{}).Get("e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.Lose("gone"); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := open(t, dir, Options{}).Get("e"); err != nil || again.Status().State != sandbox.ExecLost {
+		t.Errorf("%+v %v", again.Status(), err)
+	}
+}
+
+// What happens to a command often, such as gaps that a hostile guest makes, does not let its record grow for ever.
+func TestRecordStaysShort(t *testing.T) {
+	dir := t.TempDir()
+	r := create(t, open(t, dir, Options{}), "e")
+	for i := range 200 {
+		if err := r.Revive(i); err != nil {
+			t.Fatal(err)
+		}
+		r.meta.Spec.Code = strings.Repeat("x", 5000)
+	}
+	info, err := os.Stat(filepath.Join(dir, "e", metaFile))
+	if err != nil || info.Size() > maxMeta {
+		t.Errorf("%d bytes, %v", info.Size(), err)
+	}
+	if again, err := open(t, dir, Options{}).Get("e"); err != nil || again.Status().PID != 199 {
+		t.Errorf("%+v %v", again.Status(), err)
 	}
 }
 
@@ -183,7 +269,7 @@ func TestGapIsMarked(t *testing.T) {
 		!strings.HasSuffix(got, "\x00xyz") || strings.Count(got, "perdure") != 1 {
 		t.Errorf("%d bytes, %q", len(got), got[:80])
 	}
-	if gaps := r.Gaps(sandbox.Stdout); len(gaps) != 1 || gaps[0] != (Gap{3, 200_000}) {
+	if gaps := r.stdout.Gaps; len(gaps) != 1 || gaps[0] != (Gap{3, 200_000}) {
 		t.Errorf("%v", gaps)
 	}
 	small := create(t, r.spool, "small")
@@ -241,11 +327,11 @@ func TestGenerations(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, r, 5, "n-third timeline")
-	if got := read(t, r, 0); got != "common-third timeline" || older(t, r, 2) != "common-new" || r.Generations(sandbox.Stdout) != 2 {
+	if got := read(t, r, 0); got != "common-third timeline" || older(t, r, 2) != "common-new" || r.stdout.Generation != 2 {
 		t.Errorf("%q", got)
 	}
 	r, err := open(t, dir, Options{}).Get("e")
-	if err != nil || r.Generations(sandbox.Stdout) != 2 || read(t, r, 0) != "common-third timeline" {
+	if err != nil || r.stdout.Generation != 2 || read(t, r, 0) != "common-third timeline" {
 		t.Errorf("after reopening: %v", err)
 	}
 }
@@ -308,7 +394,7 @@ func TestForkAndRewind(t *testing.T) {
 	if st := late.Status(); st.State != sandbox.ExecLost || !strings.Contains(st.Cause, "rollback") {
 		t.Errorf("%+v", st)
 	}
-	if err := s.Rewind(cut); err != nil || r.Generations(sandbox.Stdout) != 2 {
+	if err := s.Rewind(cut); err != nil || r.stdout.Generation != 2 {
 		t.Errorf("rewinding to where it is changed something: %v", err)
 	}
 }

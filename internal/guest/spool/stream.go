@@ -124,13 +124,19 @@ func (s *stream) sameBytes(offset int64, data []byte) (int, error) {
 }
 
 func (r *Record) writeLocked(s *stream, offset int64, data []byte) error {
-	limit := r.spool.opts.Cap
-	capped := limit > 0 && offset+int64(len(data)) > limit
+	limit, what := r.spool.limit(offset)
+	capped := offset+int64(len(data)) > limit
 	if capped {
 		data = data[:max(0, limit-offset)]
-		data = append(bytes.Clone(data), fmt.Sprintf("\n[perdure: this stream reached %d bytes; the rest was not kept]\n", limit)...)
+		s.CappedAt = offset + int64(len(data))
+		reached := s.CappedAt
+		if what != "this stream" {
+			reached = r.spool.opts.Total
+		}
+		data = append(bytes.Clone(data), fmt.Sprintf("\n[perdure: %s reached %d bytes; the rest was not kept]\n", what, reached)...)
 	}
 	n, err := s.file.WriteAt(data, offset)
+	r.spool.stored.Add(max(0, offset+int64(n)-s.size))
 	s.size = max(s.size, offset+int64(n))
 	if err != nil {
 		r.notifyLocked()
@@ -155,8 +161,8 @@ const (
 // gapLocked continues the file at offset behind a note, so that offsets stay what they are. A gap that reaches beyond the cap ends
 // the stream. Error: gap_too_long.
 func (r *Record) gapLocked(s *stream, offset int64) error {
-	from, limit := s.size, r.spool.opts.Cap
-	if limit > 0 && offset > limit {
+	from := s.size
+	if limit, _ := r.spool.limit(from); offset > limit {
 		return r.writeLocked(s, max(from, limit), []byte{' '})
 	}
 	if offset-from > maxGap {
@@ -168,6 +174,7 @@ func (r *Record) gapLocked(s *stream, offset int64) error {
 	if _, err := s.file.WriteAt(fill, from); err != nil {
 		return writeError(err)
 	}
+	r.spool.stored.Add(int64(len(fill)))
 	if err := s.file.Truncate(offset); err != nil {
 		return writeError(err)
 	}

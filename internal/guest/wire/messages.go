@@ -42,11 +42,7 @@ type Welcome struct {
 
 // Limits are set inside. Zero leaves a limit as it is.
 type Limits struct {
-	Processes  int   // RLIMIT_NPROC
-	OpenFiles  int   // RLIMIT_NOFILE
-	FileBytes  int64 // RLIMIT_FSIZE
-	StackBytes int64 // RLIMIT_STACK
-	CoreBytes  *int64
+	Processes int // RLIMIT_NPROC
 }
 
 // ExecSpec is sandbox.ExecSpec in this language.

@@ -21,7 +21,6 @@ const (
 	MethodFileUnwatch = "file.unwatch" // UnwatchArgs → nothing
 	MethodProcesses   = "processes"    // nothing → ProcessesResult
 	MethodRestored    = "restored"     // RestoredArgs → RestoredResult
-	MethodSync        = "sync"         // nothing → nothing: everything produced before is sent before the reply
 )
 
 // ExecStarted answers exec.start. Its end, if it has one, comes as an Exit.

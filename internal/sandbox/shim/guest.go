@@ -28,9 +28,16 @@ type guest struct {
 // does not fill the host's disk. The command itself goes on, and a note at the end of the stream says what happened.
 const streamCap = 1 << 30
 
+// totalCap is the same for all of a session's output together, and floor what each stream still gets beyond it: enough for a command to say
+// what it has to say.
+const (
+	totalCap = 8 << 30
+	floor    = 64 << 10
+)
+
 // newGuest opens the spool and listens for the guest in the working directory, which is the state directory.
 func newGuest(ctx context.Context, cfg Config, log *slog.Logger) (*guest, error) {
-	s, err := spool.Open(cfg.Spec.SpoolDir, spool.Options{Cap: streamCap})
+	s, err := spool.Open(cfg.Spec.SpoolDir, spool.Options{Cap: streamCap, Total: totalCap, Floor: floor})
 	if err != nil {
 		return nil, err
 	}
