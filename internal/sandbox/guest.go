@@ -11,8 +11,8 @@ import (
 
 // Execs starts and supervises the commands of a sandbox. Reading about commands works from the spool when the sandbox is dead.
 type Execs interface {
-	// Start begins a command, or returns the one that already has the id. Errors: sandbox_dead, exec_invalid,
-	// command_not_found (which also leaves a finished record with exit code 127), interpreter_failed.
+	// Start begins a command, or returns the one that already has the id. Errors: sandbox_dead, exec_invalid, interpreter_failed, and those
+	// that also leave a finished record, with the exit code that a shell gives: command_not_found (127), command_not_executable (126).
 	Start(ctx context.Context, spec ExecSpec) (ExecStatus, error)
 	// Run is Start, Wait and Output in one step: it begins a command, or joins the one that already has the id, and returns when it has
 	// ended, with the first limit bytes of each stream. After an error the command may run all the same; Status tells.

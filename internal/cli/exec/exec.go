@@ -3,6 +3,7 @@ package exec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -35,7 +36,7 @@ func newExec(e *env.Env) *cobra.Command {
 	o := &options{e: e}
 	cmd := &cobra.Command{
 		Use: "exec S [flags] -- CMD...", Short: "Run a command in a workspace; its exit code is this one's", Args: cobra.MinimumNArgs(1),
-		Long: "Run a command in a workspace. The exit code is the command's; 127 if there is no such command, 128+N if signal N ended it, 6 after --timeout, 7 if it was lost.\n" +
+		Long: "Run a command in a workspace. The exit code is the command's; 127 if there is no such command, 126 if it is not executable, 128+N if signal N ended it, 6 after --timeout, 7 if it was lost.\n" +
 			"^C is passed on to the command; a second one leaves it running. With the --id of a command that exists, its output is shown again from the\n" +
 			"start and it is not run again; CMD may then be left out.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -119,8 +120,8 @@ func (o *options) run(ctx context.Context, session string) error {
 	} else {
 		st, err = c.StartExec(ctx, session, o.req)
 	}
-	if errdefs.CodeOf(err) == commandNotFound {
-		return o.missing(ctx, c, session, err)
+	if code := unrunnable(err); code != 0 {
+		return o.missing(ctx, c, session, code, err)
 	}
 	if err != nil {
 		return err
@@ -132,22 +133,32 @@ func (o *options) run(ctx context.Context, session string) error {
 		return o.collect(ctx, c, session)
 	}
 	st, err = o.attach(ctx, c, session, st)
+	var typed *errdefs.Error
+	if errors.As(err, &typed) && (typed.Code == "daemon_unreachable" || typed.Code == "daemon_not_started") {
+		return typed.WithHint("The command goes on. Come back to it with: perdure exec %s --id %s", session, o.req.ID)
+	}
 	if err != nil {
 		return err
 	}
 	return exit(st)
 }
 
-const (
-	commandNotFound = "command_not_found"
-	missingExit     = 127 // as shells have it
-)
+// unrunnable is the exit code that shells give for a command that cannot be run, or 0 if the error says something else.
+func unrunnable(err error) int {
+	switch errdefs.CodeOf(err) {
+	case "command_not_found":
+		return 127
+	case "command_not_executable":
+		return 126
+	}
+	return 0
+}
 
-// missing tells of a command that is not there as a shell does. With --json it is a finished command like any other.
-func (o *options) missing(ctx context.Context, c *client.Client, session string, cause error) error {
+// missing tells of a command that cannot be run as a shell does. With --json it is a finished command like any other.
+func (o *options) missing(ctx context.Context, c *client.Client, session string, code int, cause error) error {
 	if !o.e.JSON {
 		o.e.Report(ctx, cause)
-		return &env.Exit{Code: missingExit}
+		return &env.Exit{Code: code}
 	}
 	st, err := c.Exec(ctx, session, o.req.ID)
 	if err != nil {
@@ -156,7 +167,7 @@ func (o *options) missing(ctx context.Context, c *client.Client, session string,
 	if err := o.e.PrintJSON(st); err != nil {
 		return err
 	}
-	return &env.Exit{Code: missingExit}
+	return &env.Exit{Code: code}
 }
 
 func (o *options) complete() error {

@@ -31,6 +31,7 @@ type command struct {
 
 	// Guarded by outbox.mu:
 	streams   [2]*stream
+	note      string // for people: what befell its processes; becomes the exit's cause if that has none
 	exit      *wire.Exit
 	exitSent  bool // on the live connection
 	exitAcked bool
@@ -105,6 +106,9 @@ func (c *command) ended(e wire.Exit) {
 	defer o.mu.Unlock()
 	if c.exit != nil {
 		return
+	}
+	if e.Cause == "" {
+		e.Cause = c.note
 	}
 	e.Exec, e.EndedAt = c.spec.ID, time.Now().UTC()
 	e.Stdout, e.Stderr = c.streams[0].produced(), c.streams[1].produced()

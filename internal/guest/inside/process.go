@@ -81,20 +81,37 @@ func lookPath(name, dir string, env []string) (string, error) {
 		return nil
 	}
 	if strings.Contains(name, "/") {
-		if err := usable(name); err != nil {
+		switch err := usable(name); {
+		case err == nil:
+			return name, nil
+		case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EISDIR):
+			return "", notExecutable(name, err)
+		default:
 			return "", fail("not_found", "command_not_found", "%s cannot be run: %v", name, err)
 		}
-		return name, nil
 	}
+	forbidden := ""
 	for d := range strings.SplitSeq(getenv(env, "PATH"), ":") {
-		if path := filepath.Join(d, name); usable(path) == nil {
+		path := filepath.Join(d, name)
+		switch err := usable(path); {
+		case err == nil:
 			if d == "" || !strings.Contains(path, "/") {
 				path = "./" + path
 			}
 			return path, nil
+		case errors.Is(err, fs.ErrPermission) && forbidden == "":
+			forbidden = path
 		}
 	}
+	if forbidden != "" {
+		return "", notExecutable(forbidden, fs.ErrPermission)
+	}
 	return "", fail("not_found", "command_not_found", "there is no command %q", name)
+}
+
+// notExecutable is the error for a file that is there and cannot be run, which shells tell from one that is not there.
+func notExecutable(path string, err error) error {
+	return fail("denied", "command_not_executable", "%s cannot be run: %v", path, err)
 }
 
 // startProcess starts a command of kind process.
@@ -127,6 +144,9 @@ func (g *Guest) startProcess(c *command) error {
 		if errors.Is(err, fs.ErrNotExist) { // of a script: its interpreter
 			return fail("not_found", "command_not_found", "%s cannot be run: its interpreter is not there", path)
 		}
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC) {
+			return notExecutable(path, err)
+		}
 		return fail("invalid", "exec_invalid", "starting %s: %v", path, err)
 	}
 	g.mu.Lock()
@@ -141,7 +161,12 @@ func (g *Guest) startProcess(c *command) error {
 
 // fork starts a program as a child of the guest and applies the limits to it.
 func (g *Guest) fork(path string, argv []string, attr *syscall.ProcAttr) (int, <-chan unix.WaitStatus, error) {
-	pid, ends, err := g.reaper.start(func() (int, error) { return syscall.ForkExec(path, argv, attr) })
+	g.mu.Lock()
+	cage := g.cage
+	g.mu.Unlock()
+	pid, ends, err := g.reaper.start(func() (int, error) {
+		return cage.start(func() (int, error) { return syscall.ForkExec(path, argv, attr) })
+	})
 	if err == nil {
 		g.limit(pid)
 	}

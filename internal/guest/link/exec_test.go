@@ -3,10 +3,13 @@ package link_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/sandbox"
 )
 
@@ -36,6 +39,22 @@ func TestCommandNotFound(t *testing.T) {
 	st := r.wait("nf")
 	if code(st) != 127 || st.Cause == "" {
 		t.Errorf("status %+v", st)
+	}
+}
+
+// As a shell has it: 127 for what is not there, 126 for what is there and cannot be run.
+func TestCommandNotExecutable(t *testing.T) {
+	r := newRig(t)
+	r.expect(shell("echo 'echo hi' >plain; mkdir -p bin dir; cp plain bin/onpath; printf '\\x7fELFnonsense' >wrong; chmod +x wrong"), 0, "")
+	for i, argv := range []string{"./plain", "./dir", "onpath", "./wrong"} {
+		spec := process(argv)
+		spec.ID, spec.Env = id.Exec(fmt.Sprint("x", i)), []string{"PATH=" + r.dir + "/home/bin:" + os.Getenv("PATH")}
+		if _, err := r.link.Execs().Start(r.ctx(), spec); errdefs.CodeOf(err) != "command_not_executable" {
+			t.Errorf("%s: %v", argv, err)
+		}
+		if st := r.wait(spec.ID); code(st) != 126 || !strings.Contains(st.Cause, "cannot be run") {
+			t.Errorf("%s: %+v", argv, st)
+		}
 	}
 }
 

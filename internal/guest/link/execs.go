@@ -111,14 +111,20 @@ func recordStart(r *spool.Record, head wire.ReplyHead, err error) error {
 		r.Started(s.PID, s.StartedAt, clip(s.Cause))
 		return nil
 	case errdefs.CodeOf(err) == "command_not_found":
-		code := 127 // what a shell says
-		return r.Exit(spool.End{ExitCode: &code, Cause: err.Error(), At: r.Now()})
+		return refused(r, 127, err)
+	case errdefs.CodeOf(err) == "command_not_executable":
+		return refused(r, 126, err)
 	case errdefs.CodeOf(err) == "link_closed":
 		return nil // the next link to this guest learns the outcome
 	default:
 		_, loseErr := r.Lose(err.Error())
 		return loseErr
 	}
+}
+
+// refused records a command that could not be run, with the exit code that a shell gives.
+func refused(r *spool.Record, code int, err error) error {
+	return r.Exit(spool.End{ExitCode: &code, Cause: err.Error(), At: r.Now()})
 }
 
 func checkSpec(s sandbox.ExecSpec) error {

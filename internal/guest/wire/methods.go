@@ -21,6 +21,8 @@ const (
 	MethodFileUnwatch = "file.unwatch" // UnwatchArgs → nothing
 	MethodProcesses   = "processes"    // nothing → ProcessesResult
 	MethodRestored    = "restored"     // RestoredArgs → RestoredResult
+	MethodConfine     = "confine"      // ConfineArgs → nothing; an error says why the limit does not hold
+	MethodRelieve     = "relieve"      // RelieveArgs → RelieveResult
 )
 
 // ExecStarted answers exec.start. Its end, if it has one, comes as an Exit.
@@ -124,6 +126,19 @@ type Process struct {
 	State     string
 	RSS       int64
 	Exec      string `json:",omitempty"`
+}
+
+// ConfineArgs go with confine: how many processes and threads commands may have at a time; 0: as many as they like.
+type ConfineArgs struct{ Processes int }
+
+// RelieveArgs go with relieve: memory is short, and the largest process is to be killed.
+type RelieveArgs struct{ Limit int64 } // in bytes; told to people
+
+// RelieveResult answers relieve, once the process is gone, or does not go.
+type RelieveResult struct {
+	PID  int // 0: there was none to kill
+	Name string
+	RSS  int64 // bytes
 }
 
 // RestoredArgs go with restored: the guest has just come back from an image.

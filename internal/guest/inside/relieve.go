@@ -1,0 +1,60 @@
+package inside
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"perdure.dev/perdure/internal/guest/wire"
+)
+
+const (
+	deathTime = 5 * time.Second      // how long relieve waits for a killed process to go
+	deathLook = 2 * time.Millisecond // how often it looks meanwhile
+)
+
+// relieve kills the process that holds the most memory, since the sandbox's limit is reached, and returns when it is gone. The kernel on
+// the host could only kill the sandbox as a whole.
+func (g *Guest) relieve(a wire.RelieveArgs) (any, error) {
+	all := readProcs()
+	var victim proc
+	for _, p := range all {
+		if p.rss > victim.rss && p.state != "Z" && p.state != "X" {
+			victim = p
+		}
+	}
+	if victim.pid == 0 {
+		return wire.RelieveResult{}, nil
+	}
+	o := g.owners()
+	res := wire.RelieveResult{PID: victim.pid, Name: victim.comm, RSS: victim.rss}
+	g.tell(o, o.owner(all, victim), victim, fmt.Sprintf("%s (process %d) held %d MiB of memory and was killed: the workspace has reached its limit of %d MiB",
+		victim.comm, victim.pid, victim.rss>>20, a.Limit>>20))
+	if err := unix.Kill(victim.pid, unix.SIGKILL); err != nil {
+		return res, nil // it has just ended by itself
+	}
+	for end := time.Now().Add(deathTime); time.Now().Before(end); time.Sleep(deathLook) {
+		if p, there := readProc(victim.pid); !there || p.start != victim.start || p.state == "Z" || p.state == "X" {
+			break
+		}
+	}
+	return res, nil
+}
+
+// tell notes what befell a process with the command that it belongs to.
+func (g *Guest) tell(o owners, exec string, victim proc, note string) {
+	g.mu.Lock()
+	c := g.execs[exec]
+	g.mu.Unlock()
+	if run := o.shells[victim.pid]; run != nil { // an interpreter at work: what it runs
+		c = run
+	}
+	if c == nil {
+		g.log.Info(note)
+		return
+	}
+	g.out.mu.Lock()
+	defer g.out.mu.Unlock()
+	c.note = note
+}
