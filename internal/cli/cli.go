@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure.dev/perdure/internal/cli/checkpoint"
+	"perdure.dev/perdure/internal/cli/complete"
 	"perdure.dev/perdure/internal/cli/demo"
 	"perdure.dev/perdure/internal/cli/env"
 	"perdure.dev/perdure/internal/cli/exec"
@@ -61,8 +62,8 @@ func Run(ctx context.Context, e *env.Env, serve system.Serve, args []string) int
 func Root(e *env.Env, serve system.Serve) *cobra.Command {
 	root := &cobra.Command{
 		Use: "perdure", Short: "A runtime for agents whose work lasts",
-		Long: "Perdure runs agents whose work lasts: the transcript, the files and processes, and the rights of a session live, sleep, fork and come back\n" +
-			"together. S names a session by name or id, S@CKPT one of its checkpoints by id or message.",
+		Long: "Perdure runs agents whose work lasts: the transcript, the files, and the processes with their RAM are one thing, which lives, sleeps,\n" +
+			"forks and comes back together. S names a session by name or id, S@CKPT one of its checkpoints by id or message.",
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -76,13 +77,23 @@ func Root(e *env.Env, serve system.Serve) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return env.Usage("%v", err).WithHint("See: %s --help", cmd.CommandPath())
 	})
-	root.AddCommand(session.Commands(e)...)
-	root.AddCommand(exec.Commands(e)...)
-	root.AddCommand(file.Commands(e)...)
-	root.AddCommand(checkpoint.Commands(e)...)
-	root.AddCommand(system.Commands(e, serve)...)
-	root.AddCommand(demo.Commands(e)...)
+	group(root, "sessions", "Sessions:", session.Commands(e)...)
+	group(root, "commands", "Commands and files:", append(exec.Commands(e), file.Commands(e)...)...)
+	group(root, "checkpoints", "Checkpoints:", append(checkpoint.Commands(e), session.Comparing(e)...)...)
+	group(root, "sleep", "Sleep:", session.Lifecycle(e)...)
+	group(root, "machine", "The machine:", append(system.Commands(e, serve), demo.Commands(e)...)...)
+	complete.Add(root, e, "machine")
+	root.SetHelpCommandGroupID("machine")
 	return root
+}
+
+// group adds commands under a heading of the help.
+func group(root *cobra.Command, id, title string, cmds ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: id, Title: title})
+	for _, c := range cmds {
+		c.GroupID = id
+	}
+	root.AddCommand(cmds...)
 }
 
 // usage gives the errors of cobra itself, which have no type, the kind of a usage error.

@@ -8,8 +8,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/cli"
@@ -194,7 +197,7 @@ func TestExitCodesOfErrors(t *testing.T) {
 	var errs bytes.Buffer
 	e := &env.Env{In: s.in, Out: io.Discard, Err: &errs, Getenv: func(string) string { return "" }, Terminal: fakeTerminal{raw: new(int)},
 		Data: t.TempDir(),
-		Spawn: func(context.Context, string, string) error {
+		Spawn: func(context.Context, string, string, ...string) error {
 			return errdefs.New(errdefs.Unavailable, "daemon_not_started", "no")
 		}}
 	if code := cli.Run(t.Context(), e, nil, []string{"--data", t.TempDir(), "ls"}); code != 7 {
@@ -383,4 +386,47 @@ func TestServeGetsItsOptions(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	s := newShell(t)
 	s.want(s.run("completion", "bash"), 0, "complete")
+}
+
+func TestCompletionOfArguments(t *testing.T) {
+	s := newShell(t)
+	s.run("create", "desk")
+	s.run("create", "dent")
+	s.run("create", "other")
+	s.run("checkpoint", "desk", "-m", "loaded")
+	for _, x := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"show", "de"}, "desk\ndent\n:4\n"},
+		{[]string{"show", "desk", ""}, ":4\n"},
+		{[]string{"rm", "desk", "de"}, "dent\n:4\n"},
+		{[]string{"exec", "o"}, "other\n:4\n"},
+		{[]string{"exec", "desk", "--", "l"}, ":0\n"},
+		{[]string{"rollback", "desk", ""}, "loaded\n:4\n"},
+		{[]string{"fork", "desk@"}, "desk@loaded\n:4\n"},
+		{[]string{"diff", "desk", "d"}, "dent\n:6\n"},
+		{[]string{"checkpoints", "rm", "desk@x", "desk@"}, "desk@loaded\n:4\n"},
+		{[]string{"cp", "de"}, "desk:\ndent:\n:2\n"},
+		{[]string{"cp", "./d"}, ":0\n"},
+		{[]string{"create", "--driver", ""}, "gvisor\nprocess\n:4\n"},
+		{[]string{"completion", ""}, "bash\nzsh\nfish\n:4\n"},
+	} {
+		if r := s.run(append([]string{"__completeNoDesc"}, x.args...)...); r.out != x.want {
+			t.Errorf("%q: %q, want %q; %s", x.args, r.out, x.want, r.err)
+		}
+	}
+	s.want(s.run("completion", "tcsh"), 2, "usage", "fish")
+	// Every command that takes a session completes it.
+	e := &env.Env{}
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		if c.Runnable() && regexp.MustCompile(` (S|CKPT|A|FROM)\b`).MatchString(c.Use) && c.ValidArgsFunction == nil {
+			t.Errorf("%s completes no session", c.CommandPath())
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(cli.Root(e, nil))
 }

@@ -38,8 +38,8 @@ const (
 // LogName is the name of the daemon's log in its data directory.
 const LogName = "daemon.log"
 
-// SpawnDaemon starts this program's own serve command, detached, and returns when it answers.
-func SpawnDaemon(ctx context.Context, dataDir, socket string) error {
+// SpawnDaemon starts this program's own serve command with flags, detached, and returns when it answers.
+func SpawnDaemon(ctx context.Context, dataDir, socket string, flags ...string) error {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return cannotStart(err, "making the data directory", "")
 	}
@@ -58,7 +58,7 @@ func SpawnDaemon(ctx context.Context, dataDir, socket string) error {
 		return cannotStart(err, "opening the log", "")
 	}
 	// Not CommandContext: the daemon outlives this program.
-	cmd := exec.Command(self, "serve", "--data", dataDir)
+	cmd := exec.Command(self, append([]string{"serve", "--data", dataDir}, flags...)...)
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

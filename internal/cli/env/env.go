@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"perdure.dev/perdure/client"
@@ -21,8 +22,8 @@ type Env struct {
 	Err      io.Writer
 	Getenv   func(string) string
 	Terminal Terminal
-	// Spawn starts a daemon for a data directory and returns when it answers. Nil: none is started.
-	Spawn func(ctx context.Context, dataDir, socket string) error
+	// Spawn starts a daemon for a data directory, with flags of serve, and returns when it answers. Nil: none is started.
+	Spawn func(ctx context.Context, dataDir, socket string, flags ...string) error
 
 	Interrupts Interrupts
 
@@ -34,6 +35,8 @@ type Env struct {
 	JSON   bool
 
 	client *client.Client
+
+	spawning sync.Mutex // one at a time
 }
 
 // DataDir is the data directory: --data, $PERDURE_DATA, or the user's default.
@@ -76,7 +79,7 @@ func (e *Env) Client(ctx context.Context) (*client.Client, error) {
 	}
 	var err error
 	if host != "" {
-		e.client, err = client.New(client.Options{Addr: host, Token: token, ReachFor: reachFor})
+		e.client, err = client.New(client.Options{Addr: host, Token: token, ReachFor: reachFor, Waiting: e.waiting})
 		return e.client, err
 	}
 	dir, err := e.DataDir()
@@ -87,14 +90,15 @@ func (e *Env) Client(ctx context.Context) (*client.Client, error) {
 	if socket == "" {
 		socket = filepath.Join(dir, "perdure.sock")
 	}
-	if !answers(ctx, socket) && e.Spawn != nil && e.Socket == "" {
-		if err := e.Spawn(ctx, dir, socket); err != nil {
+	o := client.Options{Socket: socket, Waiting: e.waiting}
+	switch {
+	case e.Socket != "":
+		o.ReachFor = reachFor
+	case e.Spawn != nil:
+		if err := e.start(ctx, dir, socket); err != nil {
 			return nil, err
 		}
-	}
-	o := client.Options{Socket: socket}
-	if e.Socket != "" {
-		o.ReachFor = reachFor
+		o.Revive = func(ctx context.Context) error { return e.revive(ctx, dir, socket) }
 	}
 	e.client, err = client.New(o)
 	return e.client, err

@@ -8,10 +8,10 @@ import (
 	"perdure.dev/perdure/internal/cli/env"
 )
 
-// Commands are the commands of this package.
+// Commands are the commands about sessions as such.
 func Commands(e *env.Env) []*cobra.Command {
-	cmds := []*cobra.Command{
-		newRun(e), newCreate(e), newList(e), newShow(e), newEvents(e), newSend(e), newCancel(e), newRemove(e), newWait(e), newTimeline(e), newDiff(e),
-	}
-	return append(cmds, lifecycle(e)...)
+	return []*cobra.Command{newRun(e), newCreate(e), newList(e), newShow(e), newEvents(e), newSend(e), newCancel(e), newRemove(e), newWait(e)}
 }
+
+// Comparing are the commands that set one state beside another.
+func Comparing(e *env.Env) []*cobra.Command { return []*cobra.Command{newTimeline(e), newDiff(e)} }

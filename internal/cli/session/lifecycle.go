@@ -18,7 +18,8 @@ type move struct {
 	call              func(*client.Client, context.Context, string) (api.Session, error)
 }
 
-func lifecycle(e *env.Env) []*cobra.Command {
+// Lifecycle are the commands that put a workspace to sleep and wake it.
+func Lifecycle(e *env.Env) []*cobra.Command {
 	var cmds []*cobra.Command
 	for _, m := range []move{
 		{"pause", "Stop a workspace's CPU, keep its RAM", "pausing", (*client.Client).PauseSession},

@@ -3,6 +3,7 @@ package system
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -22,6 +23,7 @@ type ServeOptions struct {
 	Listen    string   // a TCP address besides the Unix socket; may be empty
 	HostNames []string // DNS names under which it may be addressed over TCP
 	LogLevel  string   // debug, info, warn or error
+	Ready     func()   // to be called once the daemon answers
 }
 
 // Serve runs a daemon until ctx ends. It is passed in by main, so that the command line does not import the daemon.
@@ -47,13 +49,31 @@ func newServe(e *env.Env, serve Serve) *cobra.Command {
 				return errdefs.New(errdefs.Unavailable, "no_daemon", "this build holds no daemon").WithHint("Build cmd/perdure.")
 			}
 			o.DataDir = dir
-			return serve(cmd.Context(), o)
+			return keepServing(cmd.Context(), e, serve, o)
 		},
 	}
 	cmd.Flags().StringVar(&o.Listen, "listen", "", "a TCP address to listen on, such as 127.0.0.1:7070")
 	cmd.Flags().StringSliceVar(&o.HostNames, "host-name", nil, "a DNS name under which it may be addressed over TCP")
 	cmd.Flags().StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
+}
+
+// keepServing serves, and notes in the data directory how, for whoever is to replace a daemon that died.
+func keepServing(ctx context.Context, e *env.Env, serve Serve, o ServeOptions) error {
+	how := env.Serving{Listen: o.Listen, HostNames: o.HostNames}
+	kept := false
+	o.Ready = func() { // only now is the data directory known to be this daemon's
+		if err := how.Keep(o.DataDir, e.Getenv); err != nil {
+			e.Note("perdure: a daemon that replaces this one if it dies will not know how it was started: %v", err)
+			return
+		}
+		kept = true
+	}
+	err := serve(ctx, o)
+	if kept {
+		err = errors.Join(err, how.Forget(o.DataDir))
+	}
+	return err
 }
 
 func newDoctor(e *env.Env) *cobra.Command {
