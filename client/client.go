@@ -21,7 +21,12 @@ type Options struct {
 	RetryFor time.Duration // how long to go on trying to reach a daemon that does not answer; 0: 10 s, < 0: not at all
 	// ReachFor is the same for a daemon that has never answered this client: nobody may be there at all. 0: as RetryFor.
 	ReachFor time.Duration
-	Clock    clock.Clock // nil: the machine's
+	// Revive is called when nobody listens at Socket any more; it may start a daemon there. Its error, if any, is reported in the end, when
+	// no daemon has come by itself either. May be nil.
+	Revive func(context.Context) error
+	// Waiting is called once in each time that the connection is gone for more than a second. May be nil.
+	Waiting func()
+	Clock   clock.Clock // nil: the machine's
 }
 
 // Client talks to one daemon.
@@ -32,6 +37,8 @@ type Client struct {
 	retryFor time.Duration
 	reachFor time.Duration
 	reached  atomic.Bool // it has answered once
+	revive   func(context.Context) error
+	waiting  func()
 	clock    clock.Clock
 	where    string // for messages
 	local    bool   // where is a socket
@@ -44,7 +51,7 @@ const (
 
 // New makes a client. It connects to nothing.
 func New(o Options) (*Client, error) {
-	c := &Client{token: o.Token, retryFor: o.RetryFor, reachFor: o.ReachFor, clock: o.Clock}
+	c := &Client{token: o.Token, retryFor: o.RetryFor, reachFor: o.ReachFor, revive: o.Revive, waiting: o.Waiting, clock: o.Clock}
 	if c.retryFor == 0 {
 		c.retryFor = defaultRetryFor
 	}

@@ -7,9 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"perdure.dev/perdure/api"
@@ -137,19 +140,22 @@ type retry struct {
 	c     *Client
 	since time.Time // of the first failure in a row
 	n     int
+	told  bool  // that the connection is gone
+	dead  error // why no daemon could be started
 }
 
 func (c *Client) newRetry() *retry { return &retry{c: c} }
 
 // ok notes that the daemon answered.
 func (r *retry) ok() {
-	r.n = 0
+	r.n, r.told, r.dead = 0, false, nil
 	r.c.reached.Store(true)
 }
 
 const (
 	firstWait = 20 * time.Millisecond
 	longWait  = time.Second
+	tellAfter = time.Second
 )
 
 // again returns nil after a wait if the request is to be made again, and the error to report otherwise.
@@ -172,8 +178,15 @@ func (r *retry) again(ctx context.Context, err error) error {
 	if !r.c.reached.Load() {
 		limit = r.c.reachFor
 	}
+	if !inFlight && r.c.revive != nil && nobodyListens(err) {
+		r.dead = r.c.revive(ctx)
+	}
 	if !inFlight && now.Sub(r.since) >= limit {
-		return r.c.unreachable(err)
+		return r.c.unreachable(err, r.dead)
+	}
+	if !inFlight && !r.told && r.c.waiting != nil && now.Sub(r.since) >= tellAfter {
+		r.told = true
+		r.c.waiting()
 	}
 	wait := min(firstWait<<min(r.n-1, 10), longWait)
 	if r.c.clock.Sleep(ctx, wait) != nil {
@@ -182,7 +195,20 @@ func (r *retry) again(ctx context.Context, err error) error {
 	return nil
 }
 
-func (c *Client) unreachable(err error) error {
+// nobodyListens reports whether a connection failed since the socket is not there or belongs to nobody.
+func nobodyListens(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist)
+}
+
+// unreachable is the error when nobody has come; dead, if any, says why no daemon could be started.
+func (c *Client) unreachable(err, dead error) error {
+	if dead != nil {
+		return dead
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op // what is around it tells of requests, which people did not make
+	}
 	e := &errdefs.Error{Kind: errdefs.Unavailable, Code: "daemon_unreachable", Message: "no daemon answers at " + c.where, Err: err}
 	if c.local {
 		return e.WithHint("Start one with: perdure serve. See daemon.log in its data directory if it does not stay up.")

@@ -70,8 +70,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := dirs.Make(); err != nil {
 		return err
 	}
+	harness, reachable := builtIn(cfg, clk)
 	svc := service.New(context.WithoutCancel(ctx), service.Config{
-		Log: stepped(db, cfg.Step), Rows: db, Dirs: dirs, Drivers: drivers(cfg), Harnesses: harnesses(cfg, clk), Clock: clk, Logger: cfg.Logger, Build: cfg.Build,
+		Log: stepped(db, cfg.Step), Rows: db, Dirs: dirs, Drivers: drivers(cfg), Harness: harness, Reachable: reachable, Clock: clk, Logger: cfg.Logger, Build: cfg.Build,
 		DefaultDriver: gvisor.Name, DefaultModel: cfg.Getenv("PERDURE_MODEL"),
 	})
 	defer svc.Stop()
@@ -133,8 +134,8 @@ func drivers(cfg Config) map[string]sandbox.Driver {
 	}
 }
 
-// harnesses makes the built-in agent for any spec whose model can be reached.
-func harnesses(cfg Config, clk clock.Clock) service.Harnesses {
+// builtIn makes the built-in agent, and what says whether a spec's model can be reached.
+func builtIn(cfg Config, clk clock.Clock) (harness agent.Harness, reachable func(context.Context, event.Spec) error) {
 	models := model.Registry{
 		"openai": func(_ context.Context, name string) (model.Provider, error) {
 			return openai.New(openai.FromEnv(cfg.Getenv), name)
@@ -144,11 +145,8 @@ func harnesses(cfg Config, clk clock.Clock) service.Harnesses {
 		},
 		"scripted": scripted.Constructor(clk),
 	}
-	loop := agent.New(agent.Options{Models: models, Clock: clk, Logger: cfg.Logger})
-	return func(ctx context.Context, spec event.Spec) (agent.Harness, error) {
-		if _, err := models.Open(ctx, spec.Model); err != nil {
-			return nil, err
-		}
-		return loop, nil
+	return agent.New(agent.Options{Models: models, Clock: clk, Logger: cfg.Logger}), func(ctx context.Context, spec event.Spec) error {
+		_, err := models.Open(ctx, spec.Model)
+		return err
 	}
 }

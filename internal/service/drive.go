@@ -49,15 +49,12 @@ func (l *live) wakeUp() {
 func (l *live) work(ctx context.Context, d *drive) {
 	defer close(d.done)
 	defer d.cancel(nil)
-	h, err := l.svc.cfg.Harnesses(ctx, l.state().Spec)
 	for {
 		select {
 		case <-l.changed: // what it stands for is seen by the Run that follows
 		default:
 		}
-		if err == nil {
-			err = h.Run(ctx, host{l})
-		}
+		err := l.svc.cfg.Harness.Run(ctx, host{l})
 		if ctx.Err() != nil {
 			err = nil
 		}

@@ -104,9 +104,10 @@ func (w *world) open() {
 			gvisor.Name:  gvisor.New(gvisor.Options{Engine: w.bins.Engine, Guest: w.bins.Guest, Cache: filepath.Join(w.dir, "cache"), Log: log}),
 			process.Name: proc,
 		},
-		Harnesses: func(ctx context.Context, spec event.Spec) (agent.Harness, error) {
+		Harness: loop,
+		Reachable: func(ctx context.Context, spec event.Spec) error {
 			_, err := models.Open(ctx, spec.Model)
-			return loop, err
+			return err
 		},
 	})
 	if err := w.svc.Recover(w.ctx()); err != nil {

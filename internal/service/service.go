@@ -38,16 +38,16 @@ type Rows interface {
 	Verify(ctx context.Context, ref string) (session.Report, error)
 }
 
-// Harnesses makes the harness for a session's spec. It fails with a clear error for a model that this daemon cannot reach.
-type Harnesses func(ctx context.Context, spec event.Spec) (agent.Harness, error)
-
 // Config is what a Service is made of. Every field but DefaultModel is required.
 type Config struct {
-	Log       event.Log
-	Rows      Rows
-	Dirs      workspace.Dirs
-	Drivers   map[string]sandbox.Driver
-	Harnesses Harnesses
+	Log     event.Log
+	Rows    Rows
+	Dirs    workspace.Dirs
+	Drivers map[string]sandbox.Driver
+	Harness agent.Harness // drives every session that has a model
+	// Reachable fails with a clear error for a spec whose model this daemon cannot ask. Only new sessions are held to it: one that exists
+	// misses its model when it is to be asked, and until then is what it was.
+	Reachable func(ctx context.Context, spec event.Spec) error
 	Clock     clock.Clock
 	Logger    *slog.Logger
 	Build     api.BuildInfo

@@ -109,7 +109,7 @@ func (s *Service) specOf(ctx context.Context, req api.CreateSession) (event.Spec
 		}
 	}
 	if spec.Model != "" {
-		if _, err := s.cfg.Harnesses(ctx, spec); err != nil {
+		if err := s.cfg.Reachable(ctx, spec); err != nil {
 			return spec, err
 		}
 	}
