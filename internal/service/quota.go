@@ -2,10 +2,13 @@ package service
 
 import (
 	"context"
+	"slices"
 	"syscall"
 	"time"
 
+	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/layer"
 	"perdure.dev/perdure/internal/sandbox"
 	"perdure.dev/perdure/internal/session"
@@ -81,11 +84,12 @@ func (q *quota) look(ctx context.Context) error {
 	return nil
 }
 
-// maxKills is how often programs are killed before the sandbox is paused: something writes on that no command leads to.
+// maxKills is how often programs are killed before the sandbox is paused: something writes on that no command leads to, since it has
+// left its command's group and session and dropped the mark in its environment.
 const maxKills = 5
 
-// enforce kills the commands that run. Whoever comes next may run, so that files can be deleted, until the files
-// grow again.
+// enforce kills the commands that run, and what commands that have ended left behind. Whoever comes next may run, so that files can be
+// deleted, until the files grow again.
 func (q *quota) enforce(ctx context.Context, used int64) error {
 	if q.kills > maxKills {
 		return q.live.operate(ctx, func() error {
@@ -95,22 +99,46 @@ func (q *quota) enforce(ctx context.Context, used int64) error {
 			return q.live.pause(ctx)
 		})
 	}
-	all, err := q.sandbox.Execs().List(ctx)
+	writers, err := q.writers(ctx)
 	if err != nil {
 		return err
 	}
-	for _, x := range all {
-		if x.State == sandbox.ExecRunning {
-			err := q.sandbox.Execs().Signal(ctx, x.ID, int(syscall.SIGKILL))
-			if err != nil {
-				q.live.svc.cfg.Logger.Warn("cannot kill a command", "session", q.live.id, "exec", x.ID, "error", err)
-			}
+	for _, x := range writers {
+		err := q.sandbox.Execs().Signal(ctx, x, int(syscall.SIGKILL))
+		if err != nil && errdefs.CodeOf(err) != "exec_not_found" {
+			q.live.svc.cfg.Logger.Warn("cannot kill a command", "session", q.live.id, "exec", x, "error", err)
 		}
 	}
 	if q.kills > 1 {
 		return nil
 	}
 	return q.tell(ctx, event.LimitReached, used)
+}
+
+// writers returns the commands that may be writing: those that run, and those that have ended but have processes left.
+func (q *quota) writers(ctx context.Context) ([]id.Exec, error) {
+	all, err := q.sandbox.Execs().List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []id.Exec
+	for _, x := range all {
+		if x.State == sandbox.ExecRunning {
+			out = append(out, x.ID)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, processTime)
+	defer cancel()
+	procs, err := q.sandbox.Files().Processes(ctx)
+	if err != nil { // the ones that run are something
+		q.live.svc.cfg.Logger.Warn("cannot list the processes of a workspace", "session", q.live.id, "error", err)
+	}
+	for _, p := range procs {
+		if p.Exec != "" && !slices.Contains(out, p.Exec) {
+			out = append(out, p.Exec)
+		}
+	}
+	return out, nil
 }
 
 func (q *quota) tell(ctx context.Context, what event.Type, used int64) error {
