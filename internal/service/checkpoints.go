@@ -201,6 +201,7 @@ func (l *live) rollbackTo(ctx context.Context, ref string, told id.Event, dryRun
 	})
 	if err == nil && !dryRun {
 		l.wakeUp() // closes what was open at the cut
+		out.Files = l.filesChanged(ctx, id.Checkpoint(out.UndoCheckpointID), id.Checkpoint(out.CheckpointID))
 	} else {
 		l.kick()
 	}

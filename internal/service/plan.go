@@ -2,19 +2,24 @@ package service
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/session"
 )
 
-// processTime is how long a sandbox may take to list its processes.
-const processTime = 10 * time.Second
+// How long a sandbox, which may hang, may take to list its processes: when that is asked for, and when it is only told.
+const (
+	processTime = 10 * time.Second
+	tellTime    = 2 * time.Second
+)
 
-// plan says what going back to a checkpoint changes. Files and processes are looked at only in a dry run: it takes its time, and asks a
-// sandbox that may hang. The caller holds the ops token.
+// plan says what going back to a checkpoint changes. Files are looked at only in a dry run: once it is done, filesChanged looks at them.
+// The caller holds the ops token.
 func (l *live) plan(ctx context.Context, r *restore, dryRun bool) (api.RollbackPlan, error) {
 	m := r.manifest
 	line, err := l.timeline(ctx)
@@ -24,8 +29,14 @@ func (l *live) plan(ctx context.Context, r *restore, dryRun bool) (api.RollbackP
 	out, err := l.planFrom(ctx, line, session.Position{Session: m.SessionID, Seq: m.CutSeq})
 	out.CheckpointID, out.DryRun, out.ProcessesBack = string(m.ID), dryRun, r.memory
 	out.Stays = append(out.Stays, r.devolved...)
-	if err != nil || !dryRun {
+	if err != nil {
 		return out, err
+	}
+	if !dryRun {
+		if procs, err := l.processesNow(ctx, tellTime); err == nil { // a sandbox that hangs is all the more to be left
+			out.ProcessesGone = procs
+		}
+		return out, nil
 	}
 	now := l.workspace.Live()
 	if now == nil {
@@ -36,16 +47,37 @@ func (l *live) plan(ctx context.Context, r *restore, dryRun bool) (api.RollbackP
 	if out.Files, err = fileDiffs(ctx, now, l.svc.layerPaths(m.Layers)); err != nil {
 		return out, err
 	}
-	if sb := l.current(); sb != nil && l.state().Workspace.State == session.WorkspaceRunning {
-		ctx, cancel := context.WithTimeout(ctx, processTime)
-		defer cancel()
-		procs, err := sb.Files().Processes(ctx)
-		if err != nil {
-			return out, err
-		}
-		out.ProcessesGone = list(procs, presentProcess).Data
+	out.ProcessesGone, err = l.processesNow(ctx, processTime)
+	return out, err
+}
+
+// processesNow lists what runs, within a time.
+func (l *live) processesNow(ctx context.Context, limit time.Duration) ([]api.Process, error) {
+	sb := l.current()
+	if sb == nil || l.state().Workspace.State != session.WorkspaceRunning {
+		return []api.Process{}, nil
 	}
-	return out, nil
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	procs, err := sb.Files().Processes(ctx)
+	return list(procs, presentProcess).Data, err
+}
+
+// filesChanged says what a rollback has done to the files: from what the undo checkpoint keeps to the checkpoint that was gone back to.
+func (l *live) filesChanged(ctx context.Context, undo, target id.Checkpoint) []api.FileDiff {
+	l.svc.gc.RLock()
+	defer l.svc.gc.RUnlock()
+	before, err := l.svc.checkpoint(ctx, undo)
+	after, aerr := l.svc.checkpoint(ctx, target)
+	var files []api.FileDiff
+	if err = errors.Join(err, aerr); err == nil {
+		files, err = fileDiffs(ctx, l.svc.layerPaths(before.Layers), l.svc.layerPaths(after.Layers))
+	}
+	if err != nil { // the rollback is done: that nobody can say any more what it changed does not make it fail
+		l.svc.cfg.Logger.Warn("cannot say which files a rollback has changed", "session", l.id, "error", err)
+		return []api.FileDiff{}
+	}
+	return files
 }
 
 // planFrom says what a session loses whose timeline is cut.
@@ -91,6 +123,7 @@ func (l *live) planDone(ctx context.Context, rolledBack event.Event) (api.Rollba
 		return out, err
 	}
 	out.CheckpointID, out.UndoCheckpointID = string(d.CheckpointID), string(d.UndoCheckpointID)
+	out.Files = l.filesChanged(ctx, d.UndoCheckpointID, d.CheckpointID)
 	next, err := l.svc.cfg.Log.Read(ctx, l.id, rolledBack.Seq, 1) // appended with it
 	if err != nil || len(next) == 0 {
 		return out, err
