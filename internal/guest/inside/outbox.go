@@ -3,6 +3,7 @@ package inside
 import (
 	"encoding/json"
 	"sync"
+	"time"
 
 	"perdure.dev/perdure/internal/guest/wire"
 )
@@ -21,6 +22,7 @@ type outbox struct {
 	mu      sync.Mutex // guards all below and the state of every stream
 	wake    *sync.Cond // for the connection's writer
 	live    *link      // whose writer may take things; nil: none
+	later   bool       // something in dirty waits for laterTime
 	control []byte
 	dirty   []*stream
 }
@@ -62,20 +64,45 @@ func (o *outbox) write(s *stream, data []byte) {
 	o.queue(s)
 }
 
+// laterTime is how long the end of a stream may rest, so that it travels with another frame, when the end of its command has been told
+// and nobody waits for more.
+const laterTime = 5 * time.Millisecond
+
 func (o *outbox) finish(s *stream) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.eof = true
-	o.queue(s)
+	if !s.cmd.exitSent || s.sent < s.produced() {
+		o.queue(s)
+		return
+	}
+	o.enter(s)
+	if !o.later {
+		o.later = true
+		time.AfterFunc(laterTime, func() {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.later = false
+			o.wake.Signal()
+		})
+	}
 }
 
 // queue must be called with o.mu held.
 func (o *outbox) queue(s *stream) {
-	if !s.queued && o.live != nil {
-		s.queued = true
-		o.dirty = append(o.dirty, s)
+	if o.enter(s) {
 		o.wake.Signal()
 	}
+}
+
+// enter puts a stream among those with something to send, unless it is there or nobody takes it. o.mu must be held.
+func (o *outbox) enter(s *stream) bool {
+	if s.queued || o.live == nil {
+		return false
+	}
+	s.queued = true
+	o.dirty = append(o.dirty, s)
+	return true
 }
 
 // send queues a control frame for the live connection. Without one it is dropped: the sender repeats what matters.

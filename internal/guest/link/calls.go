@@ -104,7 +104,11 @@ func (l *Link) onReply(c *conn, r wire.Reply) error {
 	p := l.pending[r.ID]
 	delete(l.pending, r.ID)
 	l.mu.Unlock()
-	c.answer(wire.AppendU64(nil, wire.TypeForget, r.ID))
+	forget := c.answerLater
+	if len(r.Blob) >= ackAtOnce { // the guest keeps a reply until then
+		forget = c.answer
+	}
+	forget(wire.AppendU64(nil, wire.TypeForget, r.ID))
 	if p != nil {
 		p.finish(l, head, append([]byte(nil), r.Blob...), nil)
 	}

@@ -21,6 +21,16 @@ var (
 // silence is how long a connection may be quiet before it counts as dead. The guest pings every few seconds.
 const silence = 20 * time.Second
 
+// laterTime is how long an answer that the guest does not wait for may rest, so that it travels with another frame. Each frame by itself
+// wakes the guest, which costs more than the frame.
+const laterTime = 5 * time.Millisecond
+
+// restMost is how many bytes of such answers may rest together.
+const restMost = 4 << 10
+
+// ackAtOnce is how many bytes of output are acknowledged at once: a writer may wait for room.
+const ackAtOnce = 32 << 10
+
 // ackEvery is how many bytes of output may wait for an acknowledgement while more is coming in.
 const ackEvery = 256 << 10
 
@@ -41,7 +51,8 @@ type conn struct {
 	mu     sync.Mutex // guards all below
 	wake   *sync.Cond
 	out    []byte
-	owed   int // bytes of out that answer the guest, see answer
+	owed   int  // bytes of out that answer the guest, see answer
+	later  bool // something in out waits for laterTime
 	closed bool
 }
 
@@ -97,6 +108,37 @@ func (c *conn) answer(frame []byte) {
 		return
 	}
 	c.send(frame)
+}
+
+// answerLater is answer for what the guest needs only to forget something.
+func (c *conn) answerLater(frame []byte) {
+	if !c.rest(frame) {
+		c.answer(frame)
+	}
+}
+
+// rest queues a frame that goes with the next one, or after laterTime. It reports false when much is queued already.
+func (c *conn) rest(frame []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.owed+len(frame) > restMost {
+		return false
+	}
+	if c.closed {
+		return true
+	}
+	c.owed += len(frame)
+	c.out = append(c.out, frame...)
+	if !c.later {
+		c.later = true
+		time.AfterFunc(laterTime, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.later = false
+			c.wake.Signal()
+		})
+	}
+	return true
 }
 
 // write sends what is queued, many frames at a time.

@@ -115,8 +115,12 @@ func (c *conn) stall(key place, err error) {
 }
 
 func (c *conn) flushAcks() {
+	answer := c.answerLater
+	if c.unacked >= ackAtOnce {
+		answer = c.answer
+	}
 	for key, offset := range c.acks {
-		c.answer(wire.AppendMark(nil, wire.TypeAck, wire.Mark{Exec: key.exec, Stream: key.stream, Offset: offset}))
+		answer(wire.AppendMark(nil, wire.TypeAck, wire.Mark{Exec: key.exec, Stream: key.stream, Offset: offset}))
 		delete(c.acks, key)
 	}
 	c.unacked = 0
@@ -132,7 +136,7 @@ func (c *conn) onEOF(p []byte) error {
 		r.CloseStream(streamName(m.Stream))
 		delete(c.places, key)
 		c.flushAcks()
-		c.answer(wire.AppendMark(nil, wire.TypeEOF, m))
+		c.answerLater(wire.AppendMark(nil, wire.TypeEOF, m))
 	}
 	return nil
 }
@@ -154,6 +158,6 @@ func (c *conn) onExit(p []byte) error {
 		}
 	}
 	c.flushAcks()
-	c.answer(wire.AppendFrame(nil, wire.TypeExitAck, []byte(e.Exec)))
+	c.answerLater(wire.AppendFrame(nil, wire.TypeExitAck, []byte(e.Exec)))
 	return nil
 }
