@@ -392,6 +392,9 @@ func (w *world) quiet() {
 	until(w.t, "all checkpoints are durable", w.warm)
 }
 
+// spare stands for the sandbox that a daemon keeps ready, which belongs to no session.
+const spare = "spare"
+
 // processes returns the processes that name the data directory, and which sandbox they belong to ("" for none).
 func (w *world) processes() map[int]string {
 	w.t.Helper()
@@ -413,8 +416,38 @@ func (w *world) processes() map[int]string {
 		if _, rest, ok := bytes.Cut(args, []byte(w.data()+"/run/")); ok {
 			out[pid] = string(rest[:min(len(rest), bytes.IndexAny(append(rest, 0), "/\x00"))])
 		}
+		// What was a spare has an old name in its arguments: the directory in which its shim works tells.
+		if bytes.Contains(args, []byte("/spare-")) {
+			out[pid] = w.owner(pid)
+		}
 	}
 	return out
+}
+
+// owner is the sandbox of a shim, or of a child of one.
+func (w *world) owner(pid int) string {
+	for range 3 { // the process, its shim, and what started that
+		cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
+		if err != nil {
+			return ""
+		}
+		if id, ok := strings.CutPrefix(cwd, w.data()+"/run/"); ok {
+			return id
+		}
+		if strings.HasPrefix(cwd, w.data()+"/cache/spare-") {
+			return spare
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return ""
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		var state string
+		if _, err := fmt.Sscan(rest, &state, &pid); err != nil {
+			return ""
+		}
+	}
+	return ""
 }
 
 // warm says which checkpoint is not durable yet, if any.

@@ -9,7 +9,8 @@
 //	base-HASH/    the lowest layer of the image "host": a small root with a synthesized /etc
 //	mounts-HASH/  the same for directory images: mount points only
 //	guest-HASH    the guest binary
+//	spare-ID/     the state directory of a sandbox made ahead of need, see spares.go
 //
-// They are named by their content and never changed, since a memory image refers to the files that its processes had open: an image
+// The first three are named by their content and never changed, since a memory image refers to the files that its processes had open: an image
 // taken with one guest binary is restored with that one, also when a newer perdure is installed.
 package gvisor

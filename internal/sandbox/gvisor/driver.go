@@ -25,6 +25,7 @@ type Options struct {
 	Engine string // path of perdure-engine; "": beside the running binary
 	Guest  string // path of perdure-guest; "": beside the running binary
 	Cache  string // directory for bases and guest binaries; made if missing
+	Spare  bool   // keep a sandbox ready ahead of need, once one has been started; Close ends it
 	Log    *slog.Logger
 	Clock  clock.Clock // nil: the machine's
 }
@@ -33,6 +34,7 @@ type Options struct {
 type Driver struct {
 	opts   Options
 	probes probes
+	spares spares
 
 	mu     sync.Mutex // guards all below
 	ready  bool
@@ -108,14 +110,6 @@ func (d *Driver) Recover(ctx context.Context, stateDir string) (sandbox.Sandbox,
 	return sandboxOrErr(shim.Recover(ctx, stateDir))
 }
 
-func (d *Driver) launch(ctx context.Context, cfg shim.Config) (*shim.Client, error) {
-	engine, err := beside(d.opts.Engine, "perdure-engine")
-	if err != nil {
-		return nil, err
-	}
-	return shim.Launch(ctx, cfg, shim.LaunchOptions{Engine: engine, Mounts: true, UserMappings: os.Geteuid() != 0})
-}
-
 // config makes the shim's configuration for a boot.
 func (d *Driver) config(ctx context.Context, spec sandbox.Spec) (shim.Config, error) {
 	image := spec.Root.Image
@@ -174,6 +168,9 @@ func (d *Driver) prepare() error {
 		if d.base, err = ensureBase(d.opts.Cache); err == nil {
 			d.mounts, err = ensureMounts(d.opts.Cache)
 		}
+	}
+	if err == nil {
+		err = sweepSpares(d.opts.Cache)
 	}
 	if err != nil {
 		return errdefs.Wrap(err, errdefs.Unavailable, "base_failed", "prepare the base of all sandboxes in %s", d.opts.Cache)

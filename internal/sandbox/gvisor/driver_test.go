@@ -1,6 +1,11 @@
 package gvisor_test
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"sync"
 	"testing"
 
 	"perdure.dev/perdure/internal/sandbox"
@@ -13,6 +18,62 @@ func TestConformance(t *testing.T) {
 	sandboxtest.Run(t, func(t testing.TB, bin sandboxtest.Binaries) sandbox.Driver {
 		return gvisor.New(gvisor.Options{Engine: bin.Engine, Guest: bin.Guest, Cache: cache})
 	})
+}
+
+// Every sandbox that can be is made of a spare one here.
+func TestConformanceWithSpares(t *testing.T) {
+	cache := t.TempDir()
+	sandboxtest.Run(t, func(t testing.TB, bin sandboxtest.Binaries) sandbox.Driver {
+		return newEager(t, gvisor.Options{Engine: bin.Engine, Guest: bin.Guest, Cache: cache})
+	})
+}
+
+// eager has a spare ready before it starts or restores, and sees that it is used.
+type eager struct {
+	*gvisor.Driver
+	t     testing.TB
+	close func() // ends the spare with the test
+}
+
+func newEager(t testing.TB, opts gvisor.Options) eager {
+	opts.Spare = true
+	d := gvisor.New(opts)
+	// Asked for late, so that it is done before the test's directories go.
+	return eager{d, t, sync.OnceFunc(func() {
+		t.Cleanup(func() {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	})}
+}
+
+// use has start make a sandbox of a spare.
+func (d eager) use(ctx context.Context, spec sandbox.Spec, start func() (sandbox.Sandbox, error)) (sandbox.Sandbox, error) {
+	d.close()
+	ready := d.AwaitSpare(ctx, spec)
+	s, err := start()
+	if err != nil || !ready {
+		return s, err
+	}
+	if st, err := s.Status(ctx); err != nil {
+		d.t.Errorf("status: %v", err)
+	} else if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", st.PIDs[0])); err != nil || !bytes.Contains(args, []byte("--spare")) {
+		d.t.Errorf("the shim is no former spare: %q, %v", args, err)
+	}
+	return s, nil
+}
+
+func (d eager) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	return d.use(ctx, spec, func() (sandbox.Sandbox, error) { return d.Driver.Start(ctx, spec) })
+}
+
+func (d eager) Restore(ctx context.Context, spec sandbox.Spec, image sandbox.Image) (sandbox.Sandbox, error) {
+	return d.use(ctx, spec, func() (sandbox.Sandbox, error) { return d.Driver.Restore(ctx, spec, image) })
+}
+
+func (d eager) Rollback(ctx context.Context, old sandbox.Sandbox, spec sandbox.Spec, image sandbox.Image) (sandbox.Sandbox, error) {
+	return d.use(ctx, spec, func() (sandbox.Sandbox, error) { return d.Driver.Rollback(ctx, old, spec, image) })
 }
 
 func BenchmarkFigures(b *testing.B) {

@@ -144,17 +144,28 @@ func (c *Client) deadStatus() sandbox.Status {
 // statusTimeout bounds how long Status waits for a shim.
 const statusTimeout = 5 * time.Second
 
+// dyingTime is how long Status takes a shim that does not listen for one that is ending: its files are closed one after the other, the
+// socket maybe long before the lock.
+const dyingTime = time.Second
+
 // Status implements sandbox.Sandbox.
 func (c *Client) Status(ctx context.Context) (sandbox.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	st, err := call[sandbox.Status](ctx, c, pathStatus, none{})
-	if errors.Is(err, errGone) {
+	const pause = 10 * time.Millisecond
+	for waited := time.Duration(0); ; waited += pause {
+		st, err := call[sandbox.Status](ctx, c, pathStatus, none{})
+		if !errors.Is(err, errGone) {
+			return st, c.explain(err)
+		}
 		if alive, aerr := shimAlive(c.dir); aerr == nil && !alive {
 			return c.deadStatus(), nil
 		}
+		if waited >= dyingTime || ctx.Err() != nil {
+			return st, c.explain(err)
+		}
+		time.Sleep(pause)
 	}
-	return st, c.explain(err)
 }
 
 // Wait implements sandbox.Sandbox.

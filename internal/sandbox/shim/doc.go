@@ -7,6 +7,7 @@
 // # Guarantees
 //
 //   - A shim lives until Destroy or until its state directory is removed. The daemon's death does not matter to it.
+//   - A spare, which has no sandbox's config yet, lives until the daemon that made it closes it or dies. See spare.go.
 //   - All mounts are made in the shim's own mount namespace and the network namespace has no name, so when the processes are gone, so
 //     are these.
 //   - The shim holds a lock on STATEDIR/lock from before it runs any code until its process is gone. Whoever can take the lock knows

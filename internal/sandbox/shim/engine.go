@@ -66,3 +66,18 @@ type Process struct {
 
 // Factory makes the engine for a config. It starts nothing.
 type Factory func(cfg Config, stateDir string, log *slog.Logger) (Engine, error)
+
+// Spare is a sandbox made ahead of need: all but its files.
+type Spare interface {
+	// Take returns the engine for a config, whose state directory is the spare's under another name. Its Start fails with SpareUnfit
+	// when the spare cannot run that one.
+	Take(cfg Config, stateDir string) Engine
+	// Destroy removes what has been made.
+	Destroy(ctx context.Context) error
+}
+
+// SpareUnfit is the code of the error that a sandbox cannot be made of a spare, but may be made without one.
+const SpareUnfit = "spare_unfit"
+
+// SpareFactory makes a spare. Of cfg it uses what will be the same for the sandbox: driver, version, guest, network.
+type SpareFactory func(ctx context.Context, cfg Config, stateDir string, log *slog.Logger) (Spare, error)

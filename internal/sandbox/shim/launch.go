@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,61 +32,94 @@ func Launch(ctx context.Context, cfg Config, opt LaunchOptions) (*Client, error)
 	if err := writeJSON(filepath.Join(dir, configFile), cfg); err != nil {
 		return nil, errdefs.Wrap(err, errdefs.Unavailable, "state_unwritable", "write the sandbox's configuration")
 	}
-	cmd, ready, err := spawn(dir, opt)
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	p, err := spawn(dir, opt, r, w, "--dir", dir)
 	if err != nil {
 		return nil, errdefs.Wrap(err, errdefs.Unavailable, "engine_failed", "start %s", opt.Engine)
 	}
-	defer ready.Close()
-	// The goroutine ends with the shim. It only reaps: the shim is meant to outlive this process.
-	exited := make(chan struct{})
-	var end error // of the shim; set when exited is closed
-	go func() { end = cmd.Wait(); close(exited) }()
+	return p.await(ctx, cfg)
+}
 
-	stop := context.AfterFunc(ctx, func() { ready.Close() })
+// process is a shim that this process has started. It is meant to outlive it.
+type process struct {
+	cmd    *exec.Cmd
+	ready  *os.File      // on which it reports
+	exited chan struct{} // closed when it has ended
+	end    error         // how; valid once exited is closed
+}
+
+// answer waits for a startResult. err tells that there was none.
+func (p *process) answer(ctx context.Context) (result startResult, err error) {
+	stop := context.AfterFunc(ctx, func() { _ = p.ready.SetReadDeadline(time.Now()) })
 	defer stop()
-	var result startResult
-	err = json.NewDecoder(ready).Decode(&result)
+	err = json.NewDecoder(p.ready).Decode(&result)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return result, err
+}
+
+// kill ends the process, and returns when what it wrote it has written.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended by itself
+	<-p.exited
+}
+
+// await returns when the sandbox in cfg.Spec.StateDir answers. If it fails, or ctx ends before, nothing is left but the log.
+func (p *process) await(ctx context.Context, cfg Config) (*Client, error) {
+	defer p.ready.Close()
+	dir := cfg.Spec.StateDir
+	result, err := p.answer(ctx)
 	switch {
 	case ctx.Err() != nil:
-		err = context.Cause(ctx)
 	case errors.Is(err, io.EOF):
-		<-exited
-		err = errdefs.New(errdefs.Internal, "engine_failed", "the shim ended while starting (%v): %s", end, logTail(dir))
+		<-p.exited
+		err = errdefs.New(errdefs.Internal, "engine_failed", "the shim ended while starting (%v): %s", p.end, logTail(dir))
 	case err == nil && result.Error == nil:
 		return newClient(dir, cfg), nil
 	case err == nil:
-		<-exited // the shim cleans up first
+		<-p.exited // the shim cleans up first
 		return nil, errors.Join(result.Error.err(), emptyDir(dir, logFile))
 	}
-	_ = cmd.Process.Kill() // it may have ended by itself
-	<-exited               // what it wrote to the spool, it has written
+	p.kill()
 	return nil, errors.Join(err, reap(dir), emptyDir(dir, logFile))
 }
 
-// spawn starts the shim process and returns the pipe on which it reports.
-func spawn(dir string, opt LaunchOptions) (*exec.Cmd, *os.File, error) {
+// spawn starts a shim process on dir. It closes theirs, the end of the connection for the process, and keeps ours.
+func spawn(dir string, opt LaunchOptions, ours, theirs *os.File, args ...string) (*process, error) {
+	defer theirs.Close()
+	p, err := start(dir, opt, theirs, args)
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	p.ready = ours
+	// The goroutine ends with the shim. It only reaps.
+	go func() { p.end = p.cmd.Wait(); close(p.exited) }()
+	return p, nil
+}
+
+func start(dir string, opt LaunchOptions, ready *os.File, args []string) (*process, error) {
 	lock, err := openLock(dir)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer lock.Close() // the shim keeps its copy, and the lock with it
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, nil, fmt.Errorf("another shim runs in %s: %w", dir, err)
+		return nil, fmt.Errorf("another shim runs in %s: %w", dir, err)
 	}
 	out, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer out.Close()
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer w.Close()
-	cmd := exec.Command(opt.Engine, "shim", "--dir", dir)
+	cmd := exec.Command(opt.Engine, append([]string{"shim"}, args...)...)
 	cmd.Env = HostEnv(os.Environ())
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.ExtraFiles = []*os.File{w, lock} // readyFD, lockFD
+	cmd.ExtraFiles = []*os.File{ready, lock} // readyFD, lockFD
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if opt.Mounts {
 		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS // Go makes / private right after
@@ -96,10 +130,9 @@ func spawn(dir string, opt LaunchOptions) (*exec.Cmd, *os.File, error) {
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}
 	if err := cmd.Start(); err != nil {
-		r.Close()
-		return nil, nil, err
+		return nil, err
 	}
-	return cmd, r, nil
+	return &process{cmd: cmd, exited: make(chan struct{})}, nil
 }
 
 // HostEnv returns what of the daemon's environment shims, and the commands of drivers without isolation, may see. The rest holds

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -20,7 +21,7 @@ import (
 
 // Files that a shim inherits.
 const (
-	readyFD = 3 // gets one startResult
+	readyFD = 3 // gets one startResult; a spare's is a socket: it gets another, answers with a claim, and gets the startResult
 	lockFD  = 4 // the lock file, already locked
 )
 
@@ -31,20 +32,33 @@ type startResult struct {
 
 // Main runs a shim in stateDir until its sandbox is destroyed, and returns the exit code. engines maps drivers to their engines.
 func Main(ctx context.Context, stateDir string, engines map[string]Factory) int {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log, ready := enter()
+	return run(ctx, stateDir, log, ready, false, func(cfg Config) (Engine, error) {
+		factory, ok := engines[cfg.Driver]
+		if !ok {
+			return nil, errdefs.New(errdefs.Invalid, "driver_unknown", "the engine has no driver %q", cfg.Driver)
+		}
+		return factory(cfg, stateDir, log)
+	})
+}
+
+// enter makes a shim of this process.
+func enter() (*slog.Logger, *os.File) {
 	unix.CloseOnExec(readyFD)
 	unix.CloseOnExec(lockFD)
 	// A terminal that goes away, or a ^C meant for the daemon, is not meant for the sandbox.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGPIPE, unix.SIGTTOU, unix.SIGTSTP)
-	ready := os.NewFile(readyFD, "ready")
-	s, err := serve(ctx, stateDir, engines, log)
-	var result startResult
+	return slog.New(slog.NewTextHandler(os.Stderr, nil)), os.NewFile(readyFD, "ready")
+}
+
+// run runs a shim. ahead tells that the engine's sandbox was made before its config was known.
+func run(ctx context.Context, dir string, log *slog.Logger, ready *os.File, ahead bool, engine func(cfg Config) (Engine, error)) int {
+	s, err := serve(ctx, dir, ahead, engine, log)
 	if err != nil {
 		log.Error("cannot start", "error", err)
-		result.Error = toWire(err)
 	}
 	// The daemon may have died meanwhile. Then the next one finds the sandbox by its state directory.
-	if werr := json.NewEncoder(ready).Encode(result); werr != nil {
+	if werr := report(ready, err); werr != nil {
 		log.Warn("nobody waits for the start", "error", werr)
 	}
 	ready.Close()
@@ -55,8 +69,16 @@ func Main(ctx context.Context, stateDir string, engines map[string]Factory) int 
 	return 0
 }
 
+func report(to io.Writer, err error) error {
+	var result startResult
+	if err != nil {
+		result.Error = toWire(err)
+	}
+	return json.NewEncoder(to).Encode(result)
+}
+
 // serve starts everything. On failure it leaves nothing but the log.
-func serve(ctx context.Context, dir string, engines map[string]Factory, log *slog.Logger) (*server, error) {
+func serve(ctx context.Context, dir string, ahead bool, makeEngine func(cfg Config) (Engine, error), log *slog.Logger) (*server, error) {
 	// Socket paths are at most 107 bytes long, state directories may be longer. So sockets have relative names.
 	if err := os.Chdir(dir); err != nil {
 		return nil, err
@@ -65,11 +87,7 @@ func serve(ctx context.Context, dir string, engines map[string]Factory, log *slo
 	if err != nil {
 		return nil, err
 	}
-	factory, ok := engines[cfg.Driver]
-	if !ok {
-		return nil, errdefs.New(errdefs.Invalid, "driver_unknown", "the engine has no driver %q", cfg.Driver)
-	}
-	engine, err := factory(cfg, dir, log)
+	engine, err := makeEngine(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +99,7 @@ func serve(ctx context.Context, dir string, engines map[string]Factory, log *slo
 		return nil, err
 	}
 	s := &server{
-		dir: dir, cfg: cfg, engine: engine, guest: guest, log: log, clock: clock.System{},
+		dir: dir, cfg: cfg, ahead: ahead, engine: engine, guest: guest, log: log, clock: clock.System{},
 		dead: make(chan struct{}), gone: make(chan struct{}),
 	}
 	s.replaced.Store(cfg.Image != nil) // a restore that fails loses nothing: see own

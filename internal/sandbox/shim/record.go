@@ -72,6 +72,9 @@ func openLock(dir string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 }
 
+// Alive reports whether a shim, or a spare, lives in the directory.
+func Alive(dir string) (bool, error) { return shimAlive(dir) }
+
 // shimAlive reports whether a shim holds the lock of the directory.
 func shimAlive(dir string) (bool, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR, 0)

@@ -26,6 +26,7 @@ func errDead(cause string) error {
 type server struct {
 	dir    string
 	cfg    Config
+	ahead  bool // the sandbox was made before its host name was known
 	engine Engine
 	guest  *guest
 	log    *slog.Logger
@@ -83,14 +84,16 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	connected := s.clock.Now()
-	if s.cfg.Image != nil {
+	if s.cfg.Image != nil || s.ahead {
 		report, err := s.guest.restored(ctx, s.cfg)
 		if err != nil {
-			return fmt.Errorf("tell the guest that it was restored: %w", err)
+			return fmt.Errorf("tell the guest who it is: %w", err)
 		}
-		s.mu.Lock()
-		s.report = &report
-		s.mu.Unlock()
+		if s.cfg.Image != nil {
+			s.mu.Lock()
+			s.report = &report
+			s.mu.Unlock()
+		}
 	}
 	s.setState(sandbox.Running)
 	s.update(func(r *Record) { r.StartedAt = s.clock.Now() })

@@ -19,7 +19,8 @@ const panicLog = "boot-panic.log"
 // settings are gVisor's flags that differ from its defaults.
 func settings(cfg shim.Config, dir string) map[string]string {
 	s := map[string]string{
-		"root":     filepath.Join(dir, "gvisor"),
+		// By way of the shim's working directory, which is the state directory: a spare's changes its name when it is put to use.
+		"root":     "/proc/self/cwd/gvisor",
 		"platform": "systrap",
 		// Files land in the overlay's upper directory on the host as they are written: that is the workspace's own layer.
 		"overlay2": "none",

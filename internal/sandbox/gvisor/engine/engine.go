@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/runsc/config"
@@ -31,8 +32,11 @@ type Engine struct {
 	conf *config.Config
 	log  *slog.Logger
 
+	prepared  bool // made ahead, see spare.go
 	root      *rootfs
 	namespace *gateway.Namespace
+	gate      *os.File // what a spare's gofer waits at
+	device    *os.File // the namespace's, until the gateway takes it
 	gateway   *gateway.Gateway
 	container *container.Container
 	running   shim.Running
@@ -63,33 +67,31 @@ func (e *Engine) Start(ctx context.Context) error {
 		steps = append(steps, name, time.Since(began).Round(100*time.Microsecond))
 		began = time.Now()
 	}
-	if e.root, err = mountRoot(e.cfg, e.dir); err != nil {
+	if err := e.mountRoot(); err != nil {
 		return err
 	}
 	step("root")
-	if err := e.openNetwork(ctx); err != nil {
+	if !e.prepared {
+		e.openNamespace(e.cfg.Spec.Network == sandbox.NetworkGateway)
+	}
+	if err := e.openGateway(ctx); err != nil {
 		return err
 	}
 	step("network")
 	spec := e.spec()
-	bundle := filepath.Join(e.dir, "bundle")
-	if err := writeBundle(bundle, spec); err != nil {
+	if e.prepared {
+		err = e.release(spec)
+	} else {
+		err = e.create(spec)
+	}
+	if err != nil {
 		return err
 	}
-	c, err := container.New(e.conf, container.Args{
-		ID:        containerID(e.cfg.Spec.ID),
-		Spec:      spec,
-		BundleDir: bundle,
-		Attached:  true, // the kernel kills the sandbox when the shim dies
-	})
-	if err != nil {
-		return errdefs.Wrap(err, errdefs.Internal, "engine_failed", "make the sandbox (%s)", e.bootLog())
-	}
-	e.container = c
 	step("create")
 	if err := e.note(); err != nil {
 		return err
 	}
+	c := e.container
 	go e.reap(c)
 	if e.cfg.Image == nil {
 		err = c.Start(e.conf)
@@ -108,25 +110,59 @@ func (e *Engine) Start(ctx context.Context) error {
 	return nil
 }
 
-// openNetwork makes the network namespace and its gateway, or does without.
-func (e *Engine) openNetwork(ctx context.Context) error {
-	want := e.cfg.Spec.Network == sandbox.NetworkGateway
-	ns, err := gateway.NewNamespace(want)
-	if err != nil && want {
+// mountRoot puts the root file system in place.
+func (e *Engine) mountRoot() error {
+	if e.root == nil {
+		e.root = &rootfs{path: filepath.Join(e.dir, rootDir)}
+	}
+	return e.root.mount(e.cfg)
+}
+
+// create makes the sandbox's processes.
+func (e *Engine) create(spec *specs.Spec) error {
+	bundle := filepath.Join(e.dir, bundleDir)
+	if err := writeBundle(bundle, spec); err != nil {
+		return err
+	}
+	c, err := container.New(e.conf, container.Args{
+		ID:        containerID(e.cfg.Spec.ID),
+		Spec:      spec,
+		BundleDir: bundle,
+		Attached:  true, // the kernel kills the sandbox when the shim dies
+	})
+	if err != nil {
+		return errdefs.Wrap(err, errdefs.Internal, "engine_failed", "make the sandbox (%s)", e.bootLog())
+	}
+	e.container = c
+	return nil
+}
+
+// openNamespace makes the network namespace, with a device if it is to have one, or does without.
+func (e *Engine) openNamespace(device bool) {
+	ns, err := gateway.NewNamespace(device)
+	if err != nil && device {
 		e.running.Missing = append(e.running.Missing, "network: "+err.Error())
 		ns, err = gateway.NewNamespace(false)
 	}
 	if err != nil {
 		e.running.Missing = append(e.running.Missing, "network namespace: "+err.Error())
 		e.conf.Network = config.NetworkNone
-		return nil
+		return
 	}
 	e.namespace = ns
-	device := ns.TakeDevice()
-	if device == nil {
+	if e.device = ns.TakeDevice(); e.device == nil {
 		e.conf.Network = config.NetworkNone
+	}
+}
+
+// openGateway starts the other end of the sandbox's network, if it has one.
+func (e *Engine) openGateway(ctx context.Context) error {
+	if e.device == nil {
 		return nil
 	}
+	device := e.device
+	e.device = nil
+	var err error
 	e.gateway, err = gateway.New(ctx, device, gateway.Config{
 		Session: e.cfg.Spec.Session,
 		Sandbox: e.cfg.Spec.ID,
@@ -203,16 +239,26 @@ func (e *Engine) Destroy(context.Context) error {
 	if e.gateway != nil {
 		e.gateway.Close()
 	}
+	if e.device != nil {
+		errs = append(errs, e.device.Close())
+	}
+	if e.gate != nil {
+		e.gate.Close() // by now it may have been opened, and closed
+	}
 	if e.namespace != nil {
 		e.namespace.Close()
 	}
 	for _, dir := range e.running.Cgroups {
 		errs = append(errs, shim.RemoveCgroup(dir))
 	}
+	// gVisor pins the gofer's empty network namespace there, for sandboxes that share the directory.
+	if err := unix.Unmount(filepath.Join(e.conf.RootDir, "null-netns"), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
+		errs = append(errs, fmt.Errorf("unpin the gofer's network: %w", err))
+	}
 	if e.root != nil {
 		errs = append(errs, e.root.unmount())
 	}
-	e.container, e.gateway, e.namespace, e.root = nil, nil, nil, nil
+	e.container, e.gateway, e.device, e.namespace, e.root = nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }
 

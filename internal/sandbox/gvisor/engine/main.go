@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"gvisor.dev/gvisor/runsc/cli"
-	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
@@ -15,7 +14,7 @@ import (
 	"perdure.dev/perdure/internal/sandbox/shim"
 )
 
-// Main is the program perdure-engine: "shim --dir DIR" runs a sandbox, "probe" tells what is missing for one; everything else is
+// Main is the program perdure-engine: "shim --dir DIR" runs a sandbox, with --spare one whose user is yet to come; "probe" tells what is missing for one; everything else is
 // gVisor calling itself.
 func Main(ctx context.Context, args []string) int {
 	if len(args) < 2 {
@@ -26,9 +25,13 @@ func Main(ctx context.Context, args []string) int {
 	case "shim":
 		set := flag.NewFlagSet("shim", flag.ContinueOnError)
 		dir := set.String("dir", "", "state directory of the sandbox")
+		spare := set.Bool("spare", false, "make a sandbox ahead of need")
 		if err := set.Parse(args[2:]); err != nil || *dir == "" {
-			fmt.Fprintln(os.Stderr, "usage: perdure-engine shim --dir DIR")
+			fmt.Fprintln(os.Stderr, "usage: perdure-engine shim --dir DIR [--spare]")
 			return 2
+		}
+		if *spare {
+			return shim.SpareMain(ctx, *dir, map[string]shim.SpareFactory{"gvisor": Prepare})
 		}
 		return shim.Main(ctx, *dir, map[string]shim.Factory{
 			"gvisor":  New,
@@ -40,7 +43,7 @@ func Main(ctx context.Context, args []string) int {
 	installFilters()
 	cli.Run(nil, map[util.SubCommand]string{ // never returns
 		new(sentrycmd.Boot):   "internal",
-		new(cmd.Gofer):        "internal",
+		new(lateGofer):        "internal",
 		new(sentrycmd.Umount): "internal",
 	}, nil)
 	return 0

@@ -16,18 +16,45 @@ import (
 // rootfs is the mounted root file system: an overlay, and for the image "host" the machine's /usr inside it.
 type rootfs struct {
 	path   string
-	mounts []string // in the order made
+	mounts []string // below path, in the order made; "": path itself
+	shared bool     // processes with copies of the mount namespace see what is mounted
 }
 
 // overlayOptions make the upper directory readable without overlayfs: plain copies, no redirects.
 var overlayOptions = []string{"redirect_dir=off", "metacopy=off", "index=off"}
 
-// mountRoot mounts the root file system of cfg below dir, in this process's mount namespace.
-func mountRoot(cfg shim.Config, dir string) (*rootfs, error) {
-	r := &rootfs{path: filepath.Join(dir, "root")}
+// rootDir is where the root is mounted, below the state directory.
+const rootDir = "root"
+
+// open makes the place of the root ahead. Mounts made there later show in the copies of this mount namespace that processes get
+// meanwhile.
+func (r *rootfs) open() error {
 	if err := os.MkdirAll(r.path, 0o755); err != nil {
-		return nil, err
+		return err
 	}
+	if err := unix.Mount(r.path, r.path, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("make a mount of %s: %w", r.path, err)
+	}
+	r.mounts = append(r.mounts, "")
+	if err := unix.Mount("", r.path, "", unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("share the mounts in %s: %w", r.path, err)
+	}
+	r.shared = true
+	return nil
+}
+
+// mount mounts the root file system of cfg, in this process's mount namespace. If it fails nothing is mounted.
+func (r *rootfs) mount(cfg shim.Config) error {
+	if err := os.MkdirAll(r.path, 0o755); err != nil {
+		return err
+	}
+	if err := r.mountAll(cfg); err != nil {
+		return errors.Join(err, r.unmount())
+	}
+	return nil
+}
+
+func (r *rootfs) mountAll(cfg shim.Config) error {
 	root := cfg.Spec.Root
 	lower := append([]string(nil), root.Layers...)
 	image, isDir := strings.CutPrefix(root.Image, "dir:")
@@ -37,18 +64,15 @@ func mountRoot(cfg shim.Config, dir string) (*rootfs, error) {
 	// The base is below a directory image too: it gives the mount points that the image may lack.
 	lower = append(lower, cfg.Base)
 	if err := overlay(r.path, lower, root.Upper, root.Work); err != nil {
-		return nil, errdefs.Wrap(err, errdefs.Unavailable, "root_unmountable", "mount the root file system of %s", cfg.Spec.ID)
+		return errdefs.Wrap(err, errdefs.Unavailable, "root_unmountable", "mount the root file system of %s", cfg.Spec.ID)
 	}
-	r.mounts = append(r.mounts, r.path)
+	r.mounts = append(r.mounts, "")
 	if !isDir {
 		if err := r.bindReadOnly("/usr", "usr"); err != nil {
-			return nil, errors.Join(err, r.unmount())
+			return err
 		}
 	}
-	if err := identify(r.path, cfg); err != nil {
-		return nil, errors.Join(err, r.unmount())
-	}
-	return r, nil
+	return identify(r.path, cfg)
 }
 
 // overlay mounts upper over lower (top first) at target.
@@ -113,22 +137,50 @@ func (r *rootfs) bindReadOnly(source, name string) error {
 	if info, err := os.Lstat(target); err != nil || !info.IsDir() {
 		return errdefs.New(errdefs.Invalid, "root_invalid", "/%s in the workspace is not a directory any more", name)
 	}
-	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
-		return errdefs.Wrap(err, errdefs.Unavailable, "root_unmountable", "show the host's %s", source)
+	err := attachReadOnly(source, target)
+	if errors.Is(err, unix.ENOSYS) && !r.shared { // before Linux 5.12
+		err = mountReadOnly(source, target)
 	}
-	r.mounts = append(r.mounts, target)
-	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
-		return errdefs.Wrap(err, errdefs.Unavailable, "root_unmountable", "make the host's %s read-only", source)
+	if err != nil {
+		return errdefs.Wrap(err, errdefs.Unavailable, "root_unmountable", "show the host's %s, read-only", source)
 	}
+	r.mounts = append(r.mounts, name)
 	return nil
 }
 
-// unmount undoes mountRoot.
+// attachReadOnly makes a bind mount that is read-only before anybody sees it. In a shared mount nothing else will do: the copies get
+// what is mounted, and no change that is made to it later.
+func attachReadOnly(source, target string) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return err
+	}
+	return unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+func mountReadOnly(source, target string) error {
+	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
+	if err != nil {
+		err = errors.Join(err, unix.Unmount(target, unix.MNT_DETACH))
+	}
+	return err
+}
+
+// unmount undoes open and mount.
 func (r *rootfs) unmount() error {
 	var errs []error
 	for i := len(r.mounts) - 1; i >= 0; i-- {
-		if err := unix.Unmount(r.mounts[i], unix.MNT_DETACH); err != nil {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", r.mounts[i], err))
+		path := filepath.Join(r.path, r.mounts[i])
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", path, err))
 		}
 	}
 	r.mounts = nil

@@ -48,7 +48,7 @@ func (e *Engine) spec() *specs.Spec {
 	}
 	// Explicit, since gVisor puts a file system in memory on an empty /tmp. A link there would lead to the host's files.
 	tmp := filepath.Join(e.root.path, "tmp")
-	if info, err := os.Lstat(tmp); err == nil && info.IsDir() {
+	if info, err := os.Lstat(tmp); e.prepared || err == nil && info.IsDir() {
 		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/tmp", Type: "bind", Source: tmp})
 	}
 	if e.namespace != nil {
@@ -60,6 +60,9 @@ func (e *Engine) spec() *specs.Spec {
 	}
 	return s
 }
+
+// bundleDir holds the description, below the state directory.
+const bundleDir = "bundle"
 
 func writeBundle(dir string, spec *specs.Spec) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
