@@ -70,8 +70,6 @@ type Usage struct {
 	CachedTokens int64 `json:"cached_tokens"`
 	CostMicros   int64 `json:"cost_micros" doc:"Millionths of a US dollar, where the price is known."`
 	Steps        int64 `json:"steps" doc:"Model calls."`
-	DiskBytes    int64 `json:"disk_bytes" doc:"Files above the image, if measured."`
-	MemoryBytes  int64 `json:"memory_bytes" doc:"RAM of the sandbox, if measured."`
 }
 
 // Limits bound a session. Zero means the daemon's default.
