@@ -107,5 +107,13 @@ type WaitSession struct {
 	TimeoutMS int64    `json:"timeout_ms,omitempty" minimum:"0" doc:"0: no limit."`
 }
 
+// States are what can be waited for, besides the code of a failure.
+func States() []string {
+	return []string{
+		WaitDone, StatusIdle, StatusRunning, StatusFinished, StatusCanceled, StatusFailed, "answered", "interrupted", "limit", "rolled_back",
+		WorkspaceNone, WorkspacePaused, WorkspaceSuspended, WorkspaceStopped, WorkspaceLost,
+	}
+}
+
 // WaitDone as a state of WaitSession means that no turn is in progress.
 const WaitDone = "done"

@@ -54,8 +54,8 @@ func Run(ctx context.Context, e *env.Env, serve system.Serve, args []string) int
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.Err)
-	err := root.ExecuteContext(ctx)
-	return e.Report(ctx, usage(err))
+	cmd, err := root.ExecuteContextC(ctx)
+	return e.Report(ctx, usage(cmd, err))
 }
 
 // Root is the whole command.
@@ -66,6 +66,12 @@ func Root(e *env.Env, serve system.Serve) *cobra.Command {
 			"forks and comes back together. S names a session by name or id, S@CKPT one of its checkpoints by id or message.",
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && args[0] == "" && cmd.Name() != "run" {
+				return env.Usage("the first argument is empty").WithHint("Usage: %s", cmd.UseLine())
+			}
+			return nil
+		},
 	}
 	f := root.PersistentFlags()
 	f.StringVar(&e.Data, "data", "", "the data directory (default $PERDURE_DATA, /var/lib/perdure for root, or ~/.local/share/perdure)")
@@ -83,8 +89,23 @@ func Root(e *env.Env, serve system.Serve) *cobra.Command {
 	group(root, "sleep", "Sleep:", session.Lifecycle(e)...)
 	group(root, "machine", "The machine:", append(system.Commands(e, serve), demo.Commands(e)...)...)
 	complete.Add(root, e, "machine")
-	root.SetHelpCommandGroupID("machine")
+	root.SetHelpCommand(help())
 	return root
+}
+
+// help is cobra's own command but for what it does about a command that does not exist.
+func help() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about any command", GroupID: "machine",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return env.Usage("there is no command %q", strings.Join(args, " ")).WithHint("See: perdure --help")
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
 }
 
 // group adds commands under a heading of the help.
@@ -97,7 +118,7 @@ func group(root *cobra.Command, id, title string, cmds ...*cobra.Command) {
 }
 
 // usage gives the errors of cobra itself, which have no type, the kind of a usage error.
-func usage(err error) error {
+func usage(cmd *cobra.Command, err error) error {
 	var typed *errdefs.Error
 	var exit *env.Exit
 	switch {
@@ -106,10 +127,18 @@ func usage(err error) error {
 	case errors.Is(err, io.ErrClosedPipe), errors.Is(err, syscall.EPIPE):
 		return errdefs.Wrap(err, errdefs.Internal, "output_closed", "writing the result")
 	}
-	for _, prefix := range []string{"unknown command", "accepts ", "requires at least", "required flag", "if any flags in the group"} {
-		if strings.HasPrefix(err.Error(), prefix) {
-			return env.Usage("%v", err).WithHint("See: perdure --help")
-		}
+	text := err.Error()
+	switch {
+	case strings.HasPrefix(text, "unknown command") && cmd.HasParent() && !cmd.HasSubCommands():
+		return env.Usage("%s takes no arguments", cmd.CommandPath()).WithHint("Usage: %s", cmd.UseLine())
+	case strings.HasPrefix(text, "unknown command"):
+		return env.Usage("%v", err).WithHint("See: %s --help", cmd.CommandPath())
+	case strings.HasPrefix(text, "accepts "), strings.HasPrefix(text, "requires at least"), strings.HasPrefix(text, "required flag"):
+		return env.Usage("%v", err).WithHint("Usage: %s", cmd.UseLine())
+	case strings.HasPrefix(text, "if any flags in the group"):
+		_, both, _ := strings.Cut(text, "; [")
+		both, _, _ = strings.Cut(both, "]")
+		return env.Usage("--%s exclude each other", strings.Join(strings.Fields(both), " and --")).WithHint("See: %s --help", cmd.CommandPath())
 	}
 	return err
 }

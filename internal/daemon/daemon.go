@@ -70,10 +70,14 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := dirs.Make(); err != nil {
 		return err
 	}
-	harness, reachable := builtIn(cfg, clk)
 	// A start takes a third of the time when most of a sandbox is there already.
 	isolated := gvisor.New(gvisor.Options{Cache: filepath.Join(cfg.DataDir, "cache"), Spare: true, Log: cfg.Logger})
 	defer func() { err = errors.Join(err, isolated.Close()) }()
+	catalog, err := model.LoadCatalog(filepath.Join(cfg.DataDir, model.CatalogFile))
+	if err != nil {
+		return err
+	}
+	harness, reachable := builtIn(cfg, clk, catalog)
 	svc := service.New(context.WithoutCancel(ctx), service.Config{
 		Log: stepped(db, cfg.Step), Rows: db, Dirs: dirs, Drivers: drivers(cfg, isolated), Harness: harness, Reachable: reachable, Clock: clk, Logger: cfg.Logger, Build: cfg.Build,
 		DefaultDriver: gvisor.Name, DefaultModel: cfg.Getenv("PERDURE_MODEL"),
@@ -138,17 +142,21 @@ func drivers(cfg Config, isolated *gvisor.Driver) map[string]sandbox.Driver {
 }
 
 // builtIn makes the built-in agent, and what says whether a spec's model can be reached.
-func builtIn(cfg Config, clk clock.Clock) (harness agent.Harness, reachable func(context.Context, event.Spec) error) {
+func builtIn(cfg Config, clk clock.Clock, catalog model.Catalog) (harness agent.Harness, reachable func(context.Context, event.Spec) error) {
 	models := model.Registry{
 		"openai": func(_ context.Context, name string) (model.Provider, error) {
-			return openai.New(openai.FromEnv(cfg.Getenv), name)
+			o := openai.FromEnv(cfg.Getenv)
+			o.Models = catalog
+			return openai.New(o, name)
 		},
 		"anthropic": func(_ context.Context, name string) (model.Provider, error) {
-			return anthropic.New(anthropic.FromEnv(cfg.Getenv), name)
+			o := anthropic.FromEnv(cfg.Getenv)
+			o.Models = catalog
+			return anthropic.New(o, name)
 		},
 		"scripted": scripted.Constructor(clk),
 	}
-	return agent.New(agent.Options{Models: models, Clock: clk, Logger: cfg.Logger}), func(ctx context.Context, spec event.Spec) error {
+	return agent.New(agent.Options{Models: models, Prices: catalog.Prices(), Clock: clk, Logger: cfg.Logger}), func(ctx context.Context, spec event.Spec) error {
 		_, err := models.Open(ctx, spec.Model)
 		return err
 	}

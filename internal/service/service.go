@@ -173,7 +173,14 @@ func (s *Service) usable(ctx context.Context, name string) (sandbox.Driver, sand
 	caps := d.Capabilities(ctx)
 	if !caps.Available {
 		e := errdefs.New(errdefs.Unavailable, "driver_unavailable", "the %s driver cannot run here: %s", name, joinMissing(caps.Missing))
-		return nil, caps, e.WithHint("perdure doctor says what is missing; --driver process runs without any isolation")
+		hint := "perdure doctor says what is missing"
+		if caps.Hint != "" {
+			hint = caps.Hint
+		}
+		if caps.Isolation != "none" {
+			hint += "; --driver process runs without any isolation"
+		}
+		return nil, caps, e.WithHint("%s", hint)
 	}
 	return d, caps, nil
 }

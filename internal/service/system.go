@@ -74,7 +74,7 @@ func (s *Service) Doctor(ctx context.Context) (api.DoctorReport, error) {
 				check.Hint = c.Hint + "; or " + check.Hint
 			}
 		case !c.Available:
-			check.Status, check.Detail = "warn", joinMissing(c.Missing)
+			check.Status, check.Detail, check.Hint = "warn", joinMissing(c.Missing), c.Hint
 		case len(c.Missing) > 0:
 			check.Status, check.Detail = "warn", joinMissing(c.Missing)
 		}

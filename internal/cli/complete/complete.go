@@ -46,8 +46,7 @@ var arguments = map[string][]kind{
 var flags = map[string][]string{
 	"driver":    {"gvisor", "process"},
 	"log-level": {"debug", "info", "warn", "error"},
-	"for": {api.WaitDone, api.StatusIdle, api.StatusRunning, api.StatusFinished, api.StatusCanceled, api.StatusFailed,
-		api.WorkspacePaused, api.WorkspaceSuspended, api.WorkspaceStopped, api.WorkspaceLost},
+	"for":       api.States(),
 }
 
 // Add gives all commands below root their completion, and root the command that prints it, in a group of the help.

@@ -102,7 +102,7 @@ func cannotStart(err error, doing, said string) error {
 	e := &errdefs.Error{Kind: errdefs.Unavailable, Code: "daemon_not_started", Message: "the daemon could not be started: " + doing, Err: err,
 		Hint: "Run perdure serve in a terminal to see more."}
 	if said != "" {
-		e.Message += "; its log says:\n  " + strings.ReplaceAll(said, "\n", "\n  ") + "\n"
+		e.Hint = "Its log says:\n    " + strings.ReplaceAll(said, "\n", "\n    ")
 	}
 	return e
 }

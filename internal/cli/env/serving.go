@@ -83,7 +83,7 @@ func (e *Env) start(ctx context.Context, dataDir, socket string) error {
 	flags := before.flags()
 	err := e.Spawn(ctx, dataDir, socket, flags...)
 	note := "perdure: the daemon had died; another one is started"
-	if flags != nil && err != nil && strings.Contains(err.Error(), "(address_in_use)") {
+	if flags != nil && err != nil && strings.Contains(errdefs.HintOf(err), "(address_in_use)") {
 		err = e.Spawn(ctx, dataDir, socket)
 		note += "; it does not listen on " + before.Listen + ", which is taken"
 	}

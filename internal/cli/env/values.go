@@ -50,14 +50,18 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.1f %cB", f, units[i])
 }
 
-// Assignments completes a list of KEY=VALUE: a KEY alone gets its value from the environment.
-func Assignments(e *Env, list []string) []string {
+// Assignments completes a list of KEY=VALUE: a KEY alone gets its value from the environment, where it may be empty.
+func Assignments(e *Env, list []string) ([]string, error) {
 	out := make([]string, 0, len(list))
 	for _, kv := range list {
-		if !strings.Contains(kv, "=") {
+		key, _, ok := strings.Cut(kv, "=")
+		if key == "" || strings.ContainsAny(key, " \t\r\n\x00") {
+			return nil, Usage("%q is not KEY=VALUE", kv)
+		}
+		if !ok {
 			kv += "=" + e.Getenv(kv)
 		}
 		out = append(out, kv)
 	}
-	return out
+	return out, nil
 }

@@ -120,6 +120,10 @@ func (o *options) run(ctx context.Context, session string) error {
 	} else {
 		st, err = c.StartExec(ctx, session, o.req)
 	}
+	if errdefs.CodeOf(err) == "exec_not_found" {
+		return errdefs.New(errdefs.NotFound, "exec_not_found", "%s has no command with the id %q", session, o.req.ID).
+			WithHint("List them with: perdure ps %s --execs", session)
+	}
 	if code := unrunnable(err); code != 0 {
 		return o.missing(ctx, c, session, code, err)
 	}
@@ -187,7 +191,10 @@ func (o *options) complete() error {
 	if o.timeout > 0 {
 		o.req.TimeoutMS = max(1, o.timeout.Milliseconds())
 	}
-	o.req.Env = env.Assignments(o.e, o.req.Env)
+	var err error
+	if o.req.Env, err = env.Assignments(o.e, o.req.Env); err != nil {
+		return err
+	}
 	o.req.Stdin = o.interactive
 	o.req.Background = o.background
 	if o.tty {

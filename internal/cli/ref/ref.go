@@ -88,7 +88,7 @@ func ParseLocation(s string) (Location, error) {
 		return Location{Path: s}, nil
 	}
 	if path == "" {
-		return Location{}, errdefs.New(errdefs.Invalid, "bad_reference", "%q names no path after the colon", s).WithHint("Write S:/PATH.")
+		return Location{}, errdefs.New(errdefs.Invalid, "bad_reference", "%q names no path after the colon", s).WithHint("Write S:/PATH, or %s:. for the home directory.", session)
 	}
 	if !strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "~/") && path != "~" {
 		path = Home + "/" + path

@@ -48,7 +48,7 @@ func (f *specFlags) add(fs *pflag.FlagSet) {
 // request makes the request. Paths of this machine are made absolute: the daemon has another working directory.
 func (f *specFlags) request(e *env.Env) (api.CreateSession, error) {
 	req := api.CreateSession{
-		Name: f.name, Goal: f.goal, Instructions: f.instructions, Driver: f.driver, Env: env.Assignments(e, f.env),
+		Name: f.name, Goal: f.goal, Instructions: f.instructions, Driver: f.driver,
 		Limits: api.Limits{
 			Steps: f.steps, TotalTokens: f.tokens, CostMicros: int64(f.cost * 1e6), TurnTimeMS: f.turnTime.Milliseconds(),
 			MemoryBytes: int64(f.memory), DiskBytes: int64(f.disk), Processes: f.processes, ContextTokens: f.context,
@@ -62,6 +62,9 @@ func (f *specFlags) request(e *env.Env) (api.CreateSession, error) {
 		req.Instructions = string(data)
 	}
 	var err error
+	if req.Env, err = env.Assignments(e, f.env); err != nil {
+		return req, err
+	}
 	if req.Model, err = absolute(f.model, "scripted:"); err != nil {
 		return req, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -80,6 +81,9 @@ type removed struct {
 
 func remove(ctx context.Context, e *env.Env, names []string) error {
 	for _, name := range names {
+		if strings.Contains(name, "@") {
+			return env.Usage("%q names a checkpoint, not a session", name).WithHint("Delete it with: perdure checkpoints rm %s", name)
+		}
 		ask := func(c *client.Client) (removed, error) { return removed{name, true}, c.DeleteSession(ctx, name) }
 		if err := env.Call(ctx, e, "deleting "+name, ask, func(w io.Writer, _ removed) { fmt.Fprintf(w, "%s deleted\n", name) }); err != nil {
 			return err

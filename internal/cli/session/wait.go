@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +37,12 @@ func newWait(e *env.Env) *cobra.Command {
 func (o *waitOptions) run(ctx context.Context, name string) error {
 	if o.timeout < 0 {
 		return env.Usage("the timeout is negative")
+	}
+	for _, s := range o.states {
+		// The code of a failure is a stop reason too; it has an underscore.
+		if !slices.Contains(api.States(), s) && !strings.Contains(s, "_") {
+			return env.Usage("nothing is ever %q", s).WithHint("Use one of: %s.", strings.Join(api.States(), ", "))
+		}
 	}
 	ask := func(c *client.Client) (api.Session, error) { return c.WaitSession(ctx, name, o.states, o.timeout) }
 	return env.Call(ctx, o.e, "waiting for "+name+" to be "+strings.Join(o.states, " or "), ask, func(w io.Writer, s api.Session) {

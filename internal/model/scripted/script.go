@@ -132,7 +132,9 @@ func Load(file string) (*Script, error) {
 			return nil, errdefs.New(errdefs.NotFound, "script_not_found", "there is no script %s", file).
 				WithHint("scripted: takes the path of a YAML or JSON file; see docs/scripted.md")
 		}
-		return nil, errdefs.Wrap(err, errdefs.Invalid, "script_invalid", "the script %s cannot be read", file)
+		return nil, &errdefs.Error{
+			Kind: errdefs.Invalid, Code: "script_invalid", Message: "the script " + file + " cannot be read", Err: err, Hint: "it has to be a file that the daemon may read",
+		}
 	}
 	return Parse(file, b)
 }

@@ -54,8 +54,8 @@ func (d *Driver) Capabilities(context.Context) sandbox.Capabilities {
 	c := sandbox.Capabilities{Available: true, FlatFiles: true, Isolation: "none", Version: version, Missing: missing()}
 	for path, name := range map[string]string{d.opts.Engine: "perdure-engine", d.opts.Guest: "perdure-guest"} {
 		if _, err := beside(path, name); err != nil {
-			c.Available = false
-			c.Missing = append(c.Missing, err.Error())
+			c.Available, c.Hint = false, errdefs.HintOf(err)
+			c.Missing = append([]string{err.Error()}, c.Missing...)
 		}
 	}
 	return c
