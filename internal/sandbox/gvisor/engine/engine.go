@@ -56,6 +56,9 @@ func New(cfg shim.Config, stateDir string, log *slog.Logger) (shim.Engine, error
 		return nil, fmt.Errorf("configure gVisor: %w", err)
 	}
 	return &Engine{cfg: cfg, dir: stateDir, conf: conf, log: log, ended: make(chan struct{})}, nil
+	if err := openLink(stateDir); err != nil {
+		return nil, err
+	}
 }
 
 // Start implements shim.Engine.
@@ -260,6 +263,7 @@ func (e *Engine) Destroy(context.Context) error {
 	}
 	e.container, e.gateway, e.device, e.namespace, e.root = nil, nil, nil, nil, nil
 	return errors.Join(errs...)
+	errs = append(errs, closeLink(e.dir))
 }
 
 // bootLog returns the last words of the sandbox, for error messages.

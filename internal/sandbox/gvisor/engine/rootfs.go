@@ -137,7 +137,7 @@ func (r *rootfs) bindReadOnly(source, name string) error {
 	if info, err := os.Lstat(target); err != nil || !info.IsDir() {
 		return errdefs.New(errdefs.Invalid, "root_invalid", "/%s in the workspace is not a directory any more", name)
 	}
-	err := attachReadOnly(source, target)
+	hidden, err := attachReadOnly(source, target)
 	if errors.Is(err, unix.ENOSYS) && !r.shared { // before Linux 5.12
 		err = mountReadOnly(source, target)
 	}
@@ -145,22 +145,28 @@ func (r *rootfs) bindReadOnly(source, name string) error {
 		return errdefs.Wrap(err, errdefs.Unavailable, "root_unmountable", "show the host's %s, read-only", source)
 	}
 	r.mounts = append(r.mounts, name)
+	if !hidden {
+		if err := r.maskHidden(source, name, filepath.Dir(r.path)); err != nil {
+			return errdefs.Wrap(err, errdefs.Unavailable, "root_unmountable", "hide what is root's alone in the host's %s", source)
+		}
+	}
 	return nil
 }
 
 // attachReadOnly makes a bind mount that is read-only before anybody sees it. In a shared mount nothing else will do: the copies get
-// what is mounted, and no change that is made to it later.
-func attachReadOnly(source, target string) error {
+// what is mounted, and no change that is made to it later. hidden says that the mount itself hides what is root's alone.
+func attachReadOnly(source, target string) (hidden bool, err error) {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer unix.Close(tree)
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return err
+		return false, err
 	}
-	return unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	hidden = disown(tree) == nil
+	return hidden, unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 func mountReadOnly(source, target string) error {
