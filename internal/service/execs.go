@@ -95,12 +95,17 @@ func (l *live) finishExec(ctx context.Context, st sandbox.ExecStatus) {
 	if !open {
 		return
 	}
-	_, err := l.append(ctx, event.Draft{Type: event.ExecFinished, ActorID: systemActor, Data: event.ExecFinishedData{
-		ExecID: st.ID, ExitCode: st.ExitCode, Signal: st.Signal, Cause: st.Cause,
-	}})
+	_, err := l.append(ctx, ended(st))
 	if err != nil && !isStopping(err) && !isNotFound(err) {
 		l.svc.cfg.Logger.Error("cannot record the end of a command", "session", l.id, "exec", st.ID, "error", err)
 	}
+}
+
+// ended is the event of a command's end.
+func ended(st sandbox.ExecStatus) event.Draft {
+	return event.Draft{Type: event.ExecFinished, ActorID: systemActor, Data: event.ExecFinishedData{
+		ExecID: st.ID, ExitCode: st.ExitCode, Signal: st.Signal, Cause: st.Cause,
+	}}
 }
 
 // execReader is what of sandbox.Execs only reads.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"time"
 
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/guest/spool"
@@ -11,10 +12,31 @@ import (
 	"perdure.dev/perdure/internal/sandbox"
 )
 
-// starts are the commands of a session that are being started.
+// starts are the commands of a session that are being started, and the ends of commands that wait to be logged.
 type starts struct {
-	mu  sync.Mutex // guards all
-	now map[id.Exec]*start
+	mu   sync.Mutex // guards all; taken after live.appendMu
+	now  map[id.Exec]*start
+	ends []event.Draft
+}
+
+// endsRest is how long the end of a command may wait for another append to go with. A client that runs one command after the other then
+// has one synced write per command, not two. The spool knows the end at once, and a daemon that dies meanwhile leaves it to the next one.
+const endsRest = 5 * time.Millisecond
+
+// takeEnds returns the ends that wait, for the caller to log them first.
+func (s *starts) takeEnds() []event.Draft {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ends := s.ends
+	s.ends = nil
+	return ends
+}
+
+// putEnds takes back what could not be logged.
+func (s *starts) putEnds(ends []event.Draft) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ends = append(ends, s.ends...)
 }
 
 // start is a command between the decision to start it and the moment when the spool knows it.
@@ -132,7 +154,7 @@ func (l *live) runExec(ctx context.Context, spec sandbox.ExecSpec, limit int) (s
 			done <- outcome{err: context.Cause(run)}
 		case err == nil && res.Status.State == sandbox.ExecExited:
 			done <- outcome{res: res} // before the log has it: the result comes after the act in any case
-			l.finishExec(run, res.Status)
+			l.finishSoon(run, res.Status)
 		case err == nil || l.begun(run, sb, spec.ID):
 			done <- outcome{wait: true}
 			l.follow(sb, spec.ID)
@@ -153,6 +175,17 @@ func (l *live) runExec(ctx context.Context, spec sandbox.ExecSpec, limit int) (s
 		return o.res, o.err
 	case <-ctx.Done():
 		return sandbox.ExecResult{}, context.Cause(ctx)
+	}
+}
+
+// finishSoon records the end of a command with the next append, or by itself if there is none.
+func (l *live) finishSoon(ctx context.Context, st sandbox.ExecStatus) {
+	l.starts.putEnds([]event.Draft{ended(st)})
+	if l.svc.cfg.Clock.Sleep(ctx, endsRest) != nil {
+		return // the daemon stops, and the next one finds the end in the spool
+	}
+	if _, err := l.append(ctx); err != nil && !isStopping(err) && !isNotFound(err) {
+		l.svc.cfg.Logger.Error("cannot record the end of a command", "session", l.id, "exec", st.ID, "error", err)
 	}
 }
 

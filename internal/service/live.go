@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"perdure.dev/perdure/internal/actor"
@@ -132,8 +133,17 @@ func (l *live) appendAt(ctx context.Context, expected event.Seq, drafts ...event
 	}
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
-	stored, err := l.svc.cfg.Log.Append(ctx, event.Append{Session: l.id, Lease: l.lease, Expected: expected, Events: drafts})
+	var ends []event.Draft
+	if expected == event.AnySeq {
+		ends = l.starts.takeEnds()
+	}
+	if len(ends)+len(drafts) == 0 {
+		return nil, nil
+	}
+	a := event.Append{Session: l.id, Lease: l.lease, Expected: expected, Events: append(slices.Clip(ends), drafts...)}
+	stored, err := l.svc.cfg.Log.Append(ctx, a)
 	if err != nil {
+		l.starts.putEnds(ends)
 		return nil, err
 	}
 	// The events are durable: what follows must not depend on whether the caller still waits.
@@ -150,7 +160,7 @@ func (l *live) appendAt(ctx context.Context, expected event.Seq, drafts ...event
 	close(l.bump)
 	l.bump = make(chan struct{})
 	l.mu.Unlock()
-	return stored, nil
+	return stored[len(ends):], nil
 }
 
 // systemActor signs what the runtime does by itself.

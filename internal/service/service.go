@@ -116,6 +116,12 @@ func (s *Service) goroutine(f func(ctx context.Context)) bool {
 
 // live returns the live object of a session, by id or name.
 func (s *Service) live(ctx context.Context, ref string) (*live, error) {
+	s.mu.Lock()
+	_, known := s.lives[id.Session(ref)] // until it is deleted: no need to look for it in the store
+	s.mu.Unlock()
+	if known {
+		return s.liveByID(ctx, id.Session(ref))
+	}
 	row, err := s.cfg.Rows.Session(ctx, ref)
 	if err != nil {
 		return nil, err
