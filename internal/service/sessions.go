@@ -319,17 +319,22 @@ func (s *Service) StopSession(ctx context.Context, ref string) (api.Session, err
 	return s.transition(ctx, ref, func(l *live) error { return l.putToSleep(ctx, event.KindStop) })
 }
 
-// ResumeSession reverses any of them.
+// ResumeSession reverses any of them. Its answer has a resume report only if something was restored.
 func (s *Service) ResumeSession(ctx context.Context, ref string) (api.Session, error) {
 	l, err := s.live(ctx, ref)
 	if err != nil {
 		return api.Session{}, err
 	}
+	before := l.state().Workspace.State
 	if _, err := l.running(ctx); err != nil {
 		return api.Session{}, err
 	}
 	l.wakeUp()
-	return s.GetSession(ctx, string(l.id))
+	out, err := s.GetSession(ctx, string(l.id))
+	if before == session.WorkspaceRunning || before == session.WorkspacePaused {
+		out.ResumeReport = nil // it tells of something earlier
+	}
+	return out, err
 }
 
 // busy says what keeps a session from counting as idle.
