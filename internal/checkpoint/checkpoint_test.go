@@ -85,7 +85,7 @@ func TestCommittedCheckpointOpens(t *testing.T) {
 		if m.CutSeq != 7 || m.CutHash != "abc" || image.Bytes != 3<<20+5 || image.Driver != "test" {
 			t.Fatalf("%+v %+v", m, image)
 		}
-		if n, err := s.Verify(t.Context(), x.m.ID, x.hash); err != nil || n != 3<<20+5+7 {
+		if n, err := s.Verification().Checkpoint(t.Context(), x.m.ID, x.hash); err != nil || n != 3<<20+5+7 {
 			t.Fatalf("verified %d bytes, %v", n, err)
 		}
 	}
@@ -113,7 +113,7 @@ func TestS6_EveryFlippedByteIsNoticed(t *testing.T) {
 			if got := errdefs.CodeOf(err); where != "layer" && got != "checkpoint_corrupt" {
 				t.Errorf("%s at %v: open says %v", where, part, err)
 			}
-			if _, err := x.store.Verify(t.Context(), x.m.ID, x.hash); errdefs.CodeOf(err) != "checkpoint_corrupt" {
+			if _, err := x.store.Verification().Checkpoint(t.Context(), x.m.ID, x.hash); errdefs.CodeOf(err) != "checkpoint_corrupt" {
 				t.Errorf("%s at %v: verify says %v", where, part, err)
 			}
 		}

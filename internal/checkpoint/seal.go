@@ -107,8 +107,21 @@ func readSeal[T any](name string) (T, error) {
 	return v, err
 }
 
-// Verify reads every byte of a checkpoint. It returns how much that was, and the first thing that is wrong.
-func (s *Store) Verify(ctx context.Context, c id.Checkpoint, manifestHash string) (int64, error) {
+// Verification checks checkpoints together: what they share is read once.
+type Verification struct {
+	s      *Store
+	layers map[id.Layer]string // by their hashes
+}
+
+// Verification begins one. It is for one goroutine.
+func (s *Store) Verification() *Verification {
+	return &Verification{s: s, layers: map[id.Layer]string{}}
+}
+
+// Checkpoint reads every byte of a checkpoint, but file layers that were read for another. It returns how much that was, and the first thing
+// that is wrong.
+func (v *Verification) Checkpoint(ctx context.Context, c id.Checkpoint, manifestHash string) (int64, error) {
+	s := v.s
 	m, err := s.Read(c, manifestHash)
 	if err != nil {
 		return 0, err
@@ -129,7 +142,12 @@ func (s *Store) Verify(ctx context.Context, c id.Checkpoint, manifestHash string
 		return total, corrupt(c, "its seal is for another manifest")
 	}
 	for _, l := range m.Layers {
-		hash, n, err := hashTree(ctx, s.dirs.LayerFS(l))
+		hash, known := v.layers[l]
+		var n int64
+		var err error
+		if !known {
+			hash, n, err = hashTree(ctx, s.dirs.LayerFS(l))
+		}
 		total += n
 		if ctx.Err() != nil {
 			return total, context.Cause(ctx)
@@ -137,6 +155,7 @@ func (s *Store) Verify(ctx context.Context, c id.Checkpoint, manifestHash string
 		if err != nil {
 			return total, corrupt(c, "file layer %s cannot be read: %v", l, err)
 		}
+		v.layers[l] = hash
 		if durable && hash != sealed.Layers[l] {
 			return total, corrupt(c, "file layer %s has been changed", l)
 		}

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/errdefs"
@@ -208,7 +209,7 @@ func (l *live) rollbackTo(ctx context.Context, ref string, told id.Event, dryRun
 	return out, err
 }
 
-// VerifySession checks a session's log, and every byte of its checkpoints.
+// VerifySession checks a session's log, and every byte of its checkpoints and of the one that a fork stands on, which is another session's.
 func (s *Service) VerifySession(ctx context.Context, ref string) (api.VerifyReport, error) {
 	row, err := s.cfg.Rows.Session(ctx, ref)
 	if err != nil {
@@ -232,11 +233,22 @@ func (s *Service) VerifySession(ctx context.Context, ref string) (api.VerifyRepo
 	if err != nil {
 		return out, err
 	}
+	own := func(c store.Checkpoint) bool { return c.ID == row.Workspace.Base }
+	if row.Workspace.Base != "" && !slices.ContainsFunc(rows, own) {
+		base, err := s.checkpoint(ctx, row.Workspace.Base)
+		if err != nil && !isNotFound(err) { // it may have been deleted since
+			return out, err
+		}
+		if err == nil {
+			rows = append(rows, base)
+		}
+	}
+	v := s.checkpoints.Verification()
 	for _, c := range rows {
 		if c.Deleted || c.State == session.CheckpointFailed {
 			continue
 		}
-		n, err := s.checkpoints.Verify(ctx, c.ID, c.ManifestHash)
+		n, err := v.Checkpoint(ctx, c.ID, c.ManifestHash)
 		if ctx.Err() != nil {
 			return out, context.Cause(ctx)
 		}

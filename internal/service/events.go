@@ -179,6 +179,18 @@ func (s *Service) Timeline(ctx context.Context, ref string) (api.Timeline, error
 	out := api.Timeline{SessionID: string(l.id), LastSeq: uint64(l.state().HeadSeq), Ranges: []api.Range{}, Abandoned: []api.Range{}, Checkpoints: []api.Checkpoint{}}
 	for _, r := range line {
 		out.Ranges = append(out.Ranges, presentRange(r))
+		if r.Session == l.id {
+			continue
+		}
+		inherited, err := s.cfg.Rows.Checkpoints(ctx, r.Session)
+		if err != nil {
+			return api.Timeline{}, err
+		}
+		for _, c := range inherited {
+			if !c.Deleted && c.CutSeq >= r.From && c.CutSeq <= r.To {
+				out.Checkpoints = append(out.Checkpoints, presentCheckpoint(c))
+			}
+		}
 	}
 	next := event.Seq(1)
 	for _, r := range line {

@@ -10,6 +10,7 @@ import (
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/layer"
 	"perdure.dev/perdure/internal/sandbox"
 	"perdure.dev/perdure/internal/session"
 	"perdure.dev/perdure/internal/workspace"
@@ -378,6 +379,9 @@ func (l *live) putAway(ctx context.Context, q sleep) (checkpoint.Manifest, error
 		}
 		return checkpoint.Manifest{}, errors.Join(errs...)
 	}
+	if d.Manifest.FileBytes, err = l.upperBytes(ctx, q.gen); err != nil {
+		return back(err)
+	}
 	hash, err := d.Commit(ctx, q.memory)
 	if err != nil {
 		return back(err)
@@ -404,6 +408,11 @@ func (l *live) putAway(ctx context.Context, q sleep) (checkpoint.Manifest, error
 	l.sealLater(d.Manifest)
 	l.retain(ctx)
 	return d.Manifest, nil
+}
+
+// upperBytes is how much a generation's upper holds, which is to become a layer as it is: also what deltas have copied from it already.
+func (l *live) upperBytes(ctx context.Context, g workspace.Generation) (int64, error) {
+	return layer.DiskUsage(ctx, l.workspace.Root(g).Upper)
 }
 
 // finishSleep does what follows the end of a sandbox: seal its files and append what happened. It may be repeated after a crash.

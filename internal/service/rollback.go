@@ -61,6 +61,9 @@ func (l *live) rollbackLive(ctx context.Context, st session.State, r *restore, t
 		return rolledBack{}, errors.Join(errs...)
 	}
 	j.NewGeneration = gen
+	if d.Manifest.FileBytes, err = l.upperBytes(ctx, gen); err != nil {
+		return back(err)
+	}
 	hash, err := d.Commit(ctx, r.caps.Memory)
 	if err != nil {
 		return back(err)

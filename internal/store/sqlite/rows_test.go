@@ -146,6 +146,30 @@ func TestRowsFollowTheLog(t *testing.T) {
 	verify(t, s, sid)
 }
 
+func TestAForkNamesItsParentsCheckpoints(t *testing.T) {
+	s := open(t, t.TempDir())
+	sid := eventtest.NewSession(t, s, "parent")
+	one := checkpoint(t, s, sid, "one", "a")
+	two := checkpoint(t, s, sid, "two", "a", "b")
+	child := fork(t, s, "child", two)
+	checkpoint(t, s, sid, "two", "a", "b", "c") // after the fork: not the child's past
+	late := checkpoint(t, s, sid, "late", "a")
+	grandchild := fork(t, s, "grandchild", checkpoint(t, s, child, "mine", "a"))
+	own := checkpoint(t, s, grandchild, "one", "a")
+	for _, x := range []struct {
+		in   id.Session
+		ref  string
+		want id.Checkpoint
+	}{{child, "one", one}, {child, "two", two}, {grandchild, "two", two}, {grandchild, "one", own}, {child, "late", ""}, {sid, "mine", ""}, {sid, "late", late}} {
+		c, err := s.CheckpointByRef(t.Context(), x.in, x.ref)
+		if x.want == "" {
+			wantCode(t, err, store.CodeCheckpointNotFound)
+		} else if err != nil || c.ID != x.want {
+			t.Errorf("%s in %s: %s, %v; want %s", x.ref, x.in, c.ID, err, x.want)
+		}
+	}
+}
+
 func TestCheckpointsAndTheirLayers(t *testing.T) {
 	s := open(t, t.TempDir())
 	sid := eventtest.NewSession(t, s, "layers")

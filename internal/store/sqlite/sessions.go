@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math"
+	"slices"
 
 	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/session"
 	"perdure.dev/perdure/internal/store"
@@ -84,8 +87,8 @@ func checkpointsOf(rows []db.Checkpoint) ([]store.Checkpoint, error) {
 	return list, nil
 }
 
-// CheckpointByRef returns the checkpoint that ref names for a session: by id (its own or an ancestor's), or its newest by
-// message that did not fail. It fails with checkpoint_not_found.
+// CheckpointByRef returns the checkpoint that ref names for a session: by id (its own or an ancestor's), or by message the newest that did not
+// fail, of its own or else of the nearest ancestor's from before the fork. It fails with checkpoint_not_found.
 func (s *Store) CheckpointByRef(ctx context.Context, sid id.Session, ref string) (store.Checkpoint, error) {
 	if id.Valid("ckpt", ref) {
 		c, err := s.Checkpoint(ctx, id.Checkpoint(ref))
@@ -106,14 +109,23 @@ func (s *Store) CheckpointByRef(ctx context.Context, sid id.Session, ref string)
 		}
 		return store.Checkpoint{}, noCheckpoint(ref)
 	}
-	list, err := s.Checkpoints(ctx, sid)
-	if err != nil {
-		return store.Checkpoint{}, err
-	}
-	for i := len(list) - 1; i >= 0; i-- {
-		if list[i].Message == ref && ref != "" && list[i].State != session.CheckpointFailed {
-			return list[i], nil
+	for at, until := sid, event.Seq(math.MaxInt64); at != "" && ref != ""; {
+		list, err := s.Checkpoints(ctx, at)
+		if err != nil {
+			return store.Checkpoint{}, err
 		}
+		for _, c := range slices.Backward(list) {
+			if c.Message == ref && c.State != session.CheckpointFailed && c.CutSeq <= until {
+				return c, nil
+			}
+		}
+		row, err := s.read.GetSession(ctx, at)
+		if errors.Is(err, sql.ErrNoRows) {
+			break
+		} else if err != nil {
+			return store.Checkpoint{}, s.reading(err)
+		}
+		at, until = row.ParentID, event.Seq(row.ForkCutSeq)
 	}
 	return store.Checkpoint{}, noCheckpoint(ref)
 }
