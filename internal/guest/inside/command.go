@@ -31,7 +31,7 @@ type command struct {
 
 	// Guarded by outbox.mu:
 	streams   [2]*stream
-	note      string // for people: what befell its processes; becomes the exit's cause if that has none
+	note      string // for people: what befell its processes; goes into the exit's cause
 	exit      *wire.Exit
 	exitSent  bool // on the live connection
 	exitAcked bool
@@ -107,8 +107,11 @@ func (c *command) ended(e wire.Exit) {
 	if c.exit != nil {
 		return
 	}
-	if e.Cause == "" {
+	switch {
+	case e.Cause == "":
 		e.Cause = c.note
+	case c.note != "":
+		e.Cause = c.note + "; " + e.Cause
 	}
 	e.Exec, e.EndedAt = c.spec.ID, time.Now().UTC()
 	e.Stdout, e.Stderr = c.streams[0].produced(), c.streams[1].produced()

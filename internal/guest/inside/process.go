@@ -162,11 +162,9 @@ func (g *Guest) startProcess(c *command) error {
 // fork starts a program as a child of the guest and applies the limits to it.
 func (g *Guest) fork(path string, argv []string, attr *syscall.ProcAttr) (int, <-chan unix.WaitStatus, error) {
 	g.mu.Lock()
-	cage := g.cage
+	g.cage.confineChild(attr.Sys)
 	g.mu.Unlock()
-	pid, ends, err := g.reaper.start(func() (int, error) {
-		return cage.start(func() (int, error) { return syscall.ForkExec(path, argv, attr) })
-	})
+	pid, ends, err := g.reaper.start(func() (int, error) { return syscall.ForkExec(path, argv, attr) })
 	if err == nil {
 		g.limit(pid)
 	}

@@ -14,22 +14,30 @@ const (
 	deathLook = 2 * time.Millisecond // how often it looks meanwhile
 )
 
+// innocent is the part of the limit below which the processes are not to blame: then it is files in memory that fill it, or what an ended
+// process held is on its way out.
+const innocent = 4
+
 // relieve kills the process that holds the most memory, since the sandbox's limit is reached, and returns when it is gone. The kernel on
 // the host could only kill the sandbox as a whole.
 func (g *Guest) relieve(a wire.RelieveArgs) (any, error) {
 	all := readProcs()
 	var victim proc
+	var held int64
 	for _, p := range all {
-		if p.rss > victim.rss && p.state != "Z" && p.state != "X" {
+		if p.state == "Z" || p.state == "X" {
+			continue
+		}
+		held += p.rss
+		if p.rss > victim.rss {
 			victim = p
 		}
 	}
-	if victim.pid == 0 {
+	if victim.pid == 0 || held < a.Limit/innocent {
 		return wire.RelieveResult{}, nil
 	}
-	o := g.owners()
 	res := wire.RelieveResult{PID: victim.pid, Name: victim.comm, RSS: victim.rss}
-	g.tell(o, o.owner(all, victim), victim, fmt.Sprintf("%s (process %d) held %d MiB of memory and was killed: the workspace has reached its limit of %d MiB",
+	g.tell(g.owners().owner(all, victim), fmt.Sprintf("%s (process %d) held %d MiB of memory and was killed: the workspace has reached its limit of %d MiB",
 		victim.comm, victim.pid, victim.rss>>20, a.Limit>>20))
 	if err := unix.Kill(victim.pid, unix.SIGKILL); err != nil {
 		return res, nil // it has just ended by itself
@@ -43,13 +51,10 @@ func (g *Guest) relieve(a wire.RelieveArgs) (any, error) {
 }
 
 // tell notes what befell a process with the command that it belongs to.
-func (g *Guest) tell(o owners, exec string, victim proc, note string) {
+func (g *Guest) tell(exec, note string) {
 	g.mu.Lock()
 	c := g.execs[exec]
 	g.mu.Unlock()
-	if run := o.shells[victim.pid]; run != nil { // an interpreter at work: what it runs
-		c = run
-	}
 	if c == nil {
 		g.log.Info(note)
 		return

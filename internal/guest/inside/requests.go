@@ -107,6 +107,10 @@ func (g *Guest) handle(r wire.Request) (any, []byte, error) {
 		return wire.ProcessesResult{Processes: g.processes()}, nil, nil
 	case wire.MethodRestored:
 		return with(r, g.restored)
+	case wire.MethodConfine:
+		return with(r, func(a wire.ConfineArgs) (any, error) { return nil, g.confine(a.Processes) })
+	case wire.MethodRelieve:
+		return with(r, g.relieve)
 	}
 	return nil, nil, fail("invalid", "guest_method", "the guest does not know %q", r.Method)
 }

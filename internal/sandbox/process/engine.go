@@ -106,6 +106,9 @@ func (e *Engine) Save(context.Context, string) error { return nil }
 // Nudge implements shim.Engine. Nothing ever breaks the socket here.
 func (e *Engine) Nudge(context.Context) error { return nil }
 
+// Guard implements shim.Engine. Nothing is limited here.
+func (e *Engine) Guard(context.Context, shim.Relieve) {}
+
 // Destroy implements shim.Engine.
 func (e *Engine) Destroy(ctx context.Context) error {
 	if e.cmd == nil || e.cmd.Process == nil {

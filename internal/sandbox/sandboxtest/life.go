@@ -88,28 +88,6 @@ E`)
 	}
 }
 
-func memoryLimit(t *testing.T, b *bench) {
-	b.need(b.caps.Isolation != "none", "Isolation")
-	for _, m := range b.caps.Missing {
-		if strings.HasPrefix(m, "limits") {
-			b.need(false, "limits")
-		}
-	}
-	b.spec.Limits.MemoryBytes = 256 << 20
-	b.spec.Limits.Processes = 200
-	s := b.start()
-	if kb := b.ok(s, "awk '/MemTotal/{print $2}' /proc/meminfo"); kb != "262144" {
-		t.Errorf("MemTotal is %s kB", kb)
-	}
-	r := b.run(s, "python3 -c 'x = bytearray(1 << 30); print(len(x))'")
-	if code(r.ExecStatus) == 0 {
-		t.Errorf("a command could use 1 GB: %s", r.out)
-	}
-	if st := b.state(s); st.State == sandbox.Dead && !strings.Contains(st.Cause, "memory") {
-		t.Errorf("died of %q", st.Cause)
-	}
-}
-
 func statusNamesProcesses(t *testing.T, b *bench) {
 	s := b.start()
 	st := b.state(s)

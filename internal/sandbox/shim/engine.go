@@ -31,7 +31,7 @@ type Config struct {
 	Missing   []string       `json:",omitempty"` // what the driver already knows to be missing
 }
 
-// Engine runs one sandbox inside the shim. Calls are serialised by the shim, but for Wait and Nudge.
+// Engine runs one sandbox inside the shim. Calls are serialised by the shim, but for Wait, Nudge and Guard.
 type Engine interface {
 	// Start boots or restores what Config says. It returns when the sandbox runs; the guest need not answer yet.
 	Start(ctx context.Context) error
@@ -47,7 +47,14 @@ type Engine interface {
 	Destroy(ctx context.Context) error
 	// Running describes what Start made.
 	Running() Running
+	// Guard keeps the memory limit, if there is one, by calling relieve when it is reached. It returns when ctx or the sandbox ends, or when it
+	// has nothing to do.
+	Guard(ctx context.Context, relieve Relieve)
 }
+
+// Relieve ends the process inside that holds the most memory, of a sandbox that holds more than limit bytes. It returns when the process
+// is gone, and false if there is none to end.
+type Relieve func(ctx context.Context, limit int64) (bool, error)
 
 // Running is what an engine has running on the host.
 type Running struct {

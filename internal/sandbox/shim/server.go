@@ -95,6 +95,7 @@ func (s *server) start(ctx context.Context) error {
 			s.mu.Unlock()
 		}
 	}
+	s.limit(ctx)
 	s.setState(sandbox.Running)
 	s.update(func(r *Record) { r.StartedAt = s.clock.Now() })
 	s.own()

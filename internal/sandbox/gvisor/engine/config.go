@@ -35,8 +35,10 @@ func settings(cfg shim.Config, dir string) map[string]string {
 		"allow-suid":      "true",
 		"net-raw":         "true",
 		"watchdog-action": "log",
-		"panic-log":       filepath.Join(dir, panicLog),
-		"ignore-cgroups":  fmt.Sprint(!limited(cfg)),
+		// For the limit on processes: in version 1 the engine charges a process to a hierarchy taken at random.
+		"in-sandbox-cgroup": "v2",
+		"panic-log":         filepath.Join(dir, panicLog),
+		"ignore-cgroups":    fmt.Sprint(!limited(cfg)),
 	}
 	return s
 }

@@ -40,6 +40,7 @@ type Engine struct {
 	gateway   *gateway.Gateway
 	container *container.Container
 	running   shim.Running
+	memory    *memoryGuard  // nil: memory is not limited
 	ended     chan struct{} // closed when the sandbox process was reaped
 	cause     string        // valid once ended is closed
 }
@@ -55,10 +56,10 @@ func New(cfg shim.Config, stateDir string, log *slog.Logger) (shim.Engine, error
 	if err != nil {
 		return nil, fmt.Errorf("configure gVisor: %w", err)
 	}
-	return &Engine{cfg: cfg, dir: stateDir, conf: conf, log: log, ended: make(chan struct{})}, nil
 	if err := openLink(stateDir); err != nil {
 		return nil, err
 	}
+	return &Engine{cfg: cfg, dir: stateDir, conf: conf, log: log, ended: make(chan struct{})}, nil
 }
 
 // Start implements shim.Engine.
@@ -94,6 +95,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.note(); err != nil {
 		return err
 	}
+	e.openMemory()
 	c := e.container
 	go e.reap(c)
 	if e.cfg.Image == nil {
@@ -261,9 +263,9 @@ func (e *Engine) Destroy(context.Context) error {
 	if e.root != nil {
 		errs = append(errs, e.root.unmount())
 	}
+	errs = append(errs, closeLink(e.dir))
 	e.container, e.gateway, e.device, e.namespace, e.root = nil, nil, nil, nil, nil
 	return errors.Join(errs...)
-	errs = append(errs, closeLink(e.dir))
 }
 
 // bootLog returns the last words of the sandbox, for error messages.
