@@ -91,9 +91,24 @@ func (f *follower) ended(err error) error {
 		}
 		return err
 	}
+	return f.pause()
+}
+
+// pause waits before the stream is opened again: not at all if the command ends, for usually its output ends a moment before it does.
+func (f *follower) pause() error {
+	ctx, cancel := context.WithCancel(f.ctx)
+	defer cancel()
+	over := make(chan struct{})
+	go func() { // ends with ctx
+		if _, err := f.b.WaitExec(ctx, f.ref, f.exec); err == nil {
+			close(over)
+		}
+	}()
 	t := time.NewTimer(reopenAfter)
 	defer t.Stop()
 	select {
+	case <-over:
+		return nil
 	case <-t.C:
 		return nil
 	case <-f.ctx.Done():

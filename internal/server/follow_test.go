@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/errdefs"
@@ -28,6 +30,11 @@ func (e *earlyExecs) GetExec(context.Context, string, id.Exec) (api.Exec, error)
 		st.State = api.ExecExited
 	}
 	return st, nil
+}
+
+func (e *earlyExecs) WaitExec(ctx context.Context, _ string, _ id.Exec) (api.Exec, error) {
+	<-ctx.Done()
+	return api.Exec{}, context.Cause(ctx)
 }
 
 func (e *earlyExecs) ExecOutput(_ context.Context, _ string, _ id.Exec, _ string, offset int64, _ bool) (io.ReadCloser, error) {
@@ -62,6 +69,48 @@ func TestFollowOutlivesItsReaders(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// quietExecs has one command without output, which ends a moment after its output has.
+type quietExecs struct {
+	Execs
+	ended chan struct{}
+}
+
+func (e *quietExecs) GetExec(context.Context, string, id.Exec) (api.Exec, error) {
+	select {
+	case <-e.ended:
+		return api.Exec{State: api.ExecExited}, nil
+	default:
+		return api.Exec{State: api.ExecRunning}, nil
+	}
+}
+
+func (e *quietExecs) WaitExec(context.Context, string, id.Exec) (api.Exec, error) {
+	<-e.ended
+	return api.Exec{State: api.ExecExited}, nil
+}
+
+func (e *quietExecs) ExecOutput(context.Context, string, id.Exec, string, int64, bool) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader("")), nil
+}
+
+// Nobody waits for a command longer than it takes.
+func TestFollowEndsWithTheCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &quietExecs{ended: make(chan struct{})}
+		time.AfterFunc(5*time.Millisecond, func() { close(e.ended) })
+		s := &Server{cfg: Config{Backend: Backend{Execs: e}}}
+		r := s.follow(t.Context(), "s", "x", "stdout", 0)
+		defer r.Close()
+		began := time.Now()
+		if got, err := io.ReadAll(r); err != nil || len(got) > 0 {
+			t.Errorf("%q, %v", got, err)
+		}
+		if took := time.Since(began); took != 5*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
 
 func TestFollowEndsWithItsContext(t *testing.T) {
