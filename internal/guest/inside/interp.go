@@ -24,12 +24,13 @@ type interp struct {
 	running *command
 	busy    bool // the worker is at work
 	proc    *interpProc
-	count   int    // numbers commands
-	spare   *fifos // for the next command; nil: there are none yet
-	code    *os.File
-	seed    string // what the next command's header tells bash to seed $RANDOM with; "": nothing
-	cwd     string // as of the last command that ended
-	notice  string // why the interpreter had to be started anew, for the next command to tell
+	count   int      // numbers commands
+	spare   *fifos   // for the next command; nil: there are none yet
+	code    *os.File // the text of the command
+	length  int      // of what is in it, in bytes
+	seed    string   // what the next command's header tells bash to seed $RANDOM with; "": nothing
+	cwd     string   // as of the last command that ended
+	notice  string   // why the interpreter had to be started anew, for the next command to tell
 }
 
 func (g *Guest) interp(kind, name string) (*interp, error) {
@@ -169,9 +170,12 @@ func (i *interp) writeLocked(code string) error {
 		}
 		i.code = os.NewFile(uintptr(fd), "code")
 	}
-	if err := i.code.Truncate(0); err != nil {
-		return err
+	if len(code) < i.length {
+		if err := i.code.Truncate(int64(len(code))); err != nil {
+			return err
+		}
 	}
+	i.length = len(code)
 	_, err := i.code.WriteAt([]byte(code), 0)
 	return err
 }

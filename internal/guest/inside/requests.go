@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -41,6 +42,7 @@ func (g *Guest) onRequest(r wire.Request) {
 // serve carries a request out and keeps its reply for as long as the same host wants it.
 func (g *Guest) serve(host string, r wire.Request) {
 	result, blob, err := g.contained(r)
+	runtime.Gosched() // what the request has begun goes first, as a command does before the news of its start
 	head := wire.ReplyHead{Error: wireError(err)}
 	if err == nil && result != nil {
 		if head.Result, err = json.Marshal(result); err != nil {

@@ -2,6 +2,7 @@ package inside
 
 import (
 	"fmt"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -64,6 +65,7 @@ func (r *run) execute() {
 		exit.Cause = r.notice
 	}
 	r.c.ended(exit)
+	runtime.Gosched() // the end goes out first: on one processor the writer would wait for the cleaning up
 	r.fifos.release()
 	if err := r.i.stock(); err != nil {
 		r.c.g.log.Warn("making the streams of a next command", "err", err) // the next command tries again
