@@ -46,9 +46,6 @@ type Config struct {
 	Step func(point string)
 }
 
-// SocketName is the Unix socket in the data directory.
-const SocketName = "perdure.sock"
-
 // shutdownTime is how long requests in progress may take to end.
 const shutdownTime = 10 * time.Second
 
@@ -102,7 +99,7 @@ func serve(ctx context.Context, cfg Config, svc *service.Service, db *sqlite.Sto
 	if err != nil {
 		return err
 	}
-	unix, err := server.ListenUnix(ctx, filepath.Join(cfg.DataDir, SocketName))
+	unix, err := server.ListenUnix(ctx, filepath.Join(cfg.DataDir, api.SocketName))
 	if err != nil {
 		return err
 	}

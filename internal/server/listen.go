@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"perdure.dev/perdure/internal/errdefs"
@@ -80,9 +79,3 @@ func (s *Server) ListenTCP(ctx context.Context, addr string) (net.Listener, erro
 	}
 	return l, errdefs.Wrap(err, errdefs.Unavailable, "listen_failed", "listening on %s", addr)
 }
-
-// SocketName is the name of the Unix socket in the data directory.
-const SocketName = "perdure.sock"
-
-// SocketPath is the Unix socket of a data directory.
-func SocketPath(dataDir string) string { return filepath.Join(dataDir, SocketName) }

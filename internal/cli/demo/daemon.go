@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/client"
 	"perdure.dev/perdure/internal/cli/env"
 	"perdure.dev/perdure/internal/errdefs"
@@ -126,7 +127,7 @@ func (d *daemon) running() bool {
 }
 
 func (d *daemon) pid() int        { return d.cmd.Process.Pid }
-func (d *daemon) socket() string  { return filepath.Join(d.dir, "perdure.sock") }
+func (d *daemon) socket() string  { return filepath.Join(d.dir, api.SocketName) }
 func (d *daemon) logPath() string { return filepath.Join(d.dir, env.LogName) }
 
 const tailSize = 3000 // bytes

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/client"
 	"perdure.dev/perdure/internal/errdefs"
 )
@@ -88,7 +89,7 @@ func (e *Env) Client(ctx context.Context) (*client.Client, error) {
 	}
 	socket := e.Socket
 	if socket == "" {
-		socket = filepath.Join(dir, "perdure.sock")
+		socket = filepath.Join(dir, api.SocketName)
 	}
 	o := client.Options{Socket: socket, Waiting: e.waiting}
 	switch {

@@ -2,8 +2,6 @@ package gvisor
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,7 +10,6 @@ import (
 
 	"perdure.dev/perdure/internal/clock"
 	"perdure.dev/perdure/internal/errdefs"
-	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/sandbox"
 	"perdure.dev/perdure/internal/sandbox/shim"
 )
@@ -136,7 +133,7 @@ func (d *Driver) config(ctx context.Context, spec sandbox.Spec) (shim.Config, er
 	defer d.mu.Unlock()
 	cfg := shim.Config{
 		Driver: Name, Version: res.Version, Spec: spec, Guest: d.guest, Base: d.base,
-		MachineID: machineID(spec.Session), Missing: missing(spec, res),
+		MachineID: shim.MachineID(spec.Session), Missing: missing(spec, res),
 	}
 	if image != "host" {
 		cfg.Base = d.mounts
@@ -160,7 +157,7 @@ func (d *Driver) prepare() error {
 	if d.ready {
 		return nil
 	}
-	binary, err := beside(d.opts.Guest, "perdure-guest")
+	binary, err := shim.Binary(d.opts.Guest, "perdure-guest")
 	if err != nil {
 		return err
 	}
@@ -182,26 +179,4 @@ func (d *Driver) prepare() error {
 func unavailable(reason string) error {
 	return errdefs.New(errdefs.Unavailable, "driver_unavailable", "gVisor cannot run here: %s", reason).
 		WithHint("run as root, or do without isolation: --driver process")
-}
-
-// beside returns path, or else the binary name in the directory of the running one.
-func beside(path, name string) (string, error) {
-	if path == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return "", err
-		}
-		path = filepath.Join(filepath.Dir(self), name)
-	}
-	if _, err := os.Stat(path); err != nil {
-		return "", errdefs.New(errdefs.Unavailable, "engine_missing", "the binary %s is not there", path).
-			WithHint("build it with: go build -o %s ./cmd/...", filepath.Dir(path))
-	}
-	return path, nil
-}
-
-// machineID derives the machine id of a session's sandboxes: it stays for the session and differs between forks.
-func machineID(session id.Session) string {
-	sum := sha256.Sum256([]byte("perdure machine id " + string(session)))
-	return hex.EncodeToString(sum[:16])
 }

@@ -13,6 +13,7 @@ import (
 
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/sandbox/shim"
 )
 
 // probeResult is what "perdure-engine probe" prints. The engine knows it best, and runs under the conditions of a shim.
@@ -27,7 +28,7 @@ type probeResult struct {
 func (d *Driver) Capabilities(ctx context.Context) sandbox.Capabilities {
 	res, err := d.probed(ctx)
 	if err == nil {
-		_, err = beside(d.opts.Guest, "perdure-guest")
+		_, err = shim.Binary(d.opts.Guest, "perdure-guest")
 	}
 	hint := ""
 	switch {
@@ -66,7 +67,7 @@ type probes struct {
 
 // probed returns what the engine says, which is asked again when its binary is another or when something was missing a while ago.
 func (d *Driver) probed(ctx context.Context) (probeResult, error) {
-	engine, err := beside(d.opts.Engine, "perdure-engine")
+	engine, err := shim.Binary(d.opts.Engine, "perdure-engine")
 	if err != nil {
 		return probeResult{}, err
 	}
@@ -96,7 +97,7 @@ func sameBinary(a, b os.FileInfo) bool {
 
 // probe asks the engine. Errors: engine_missing, driver_unavailable.
 func (d *Driver) probe(ctx context.Context) (probeResult, error) {
-	engine, err := beside(d.opts.Engine, "perdure-engine")
+	engine, err := shim.Binary(d.opts.Engine, "perdure-engine")
 	if err != nil {
 		return probeResult{}, err
 	}

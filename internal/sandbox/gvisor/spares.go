@@ -54,7 +54,7 @@ func sweepSpares(cache string) error {
 
 // launch starts a shim for cfg: the spare, if it fits, or a new one.
 func (d *Driver) launch(ctx context.Context, cfg shim.Config) (*shim.Client, error) {
-	engine, err := beside(d.opts.Engine, "perdure-engine")
+	engine, err := shim.Binary(d.opts.Engine, "perdure-engine")
 	if err != nil {
 		return nil, err
 	}

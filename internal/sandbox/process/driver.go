@@ -2,11 +2,8 @@ package process
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"perdure.dev/perdure/internal/errdefs"
@@ -53,7 +50,7 @@ func missing() []string {
 func (d *Driver) Capabilities(context.Context) sandbox.Capabilities {
 	c := sandbox.Capabilities{Available: true, FlatFiles: true, Isolation: "none", Version: version, Missing: missing()}
 	for path, name := range map[string]string{d.opts.Engine: "perdure-engine", d.opts.Guest: "perdure-guest"} {
-		if _, err := beside(path, name); err != nil {
+		if _, err := shim.Binary(path, name); err != nil {
 			c.Available, c.Hint = false, errdefs.HintOf(err)
 			c.Missing = append([]string{err.Error()}, c.Missing...)
 		}
@@ -63,11 +60,11 @@ func (d *Driver) Capabilities(context.Context) sandbox.Capabilities {
 
 // Start implements sandbox.Driver.
 func (d *Driver) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
-	engine, err := beside(d.opts.Engine, "perdure-engine")
+	engine, err := shim.Binary(d.opts.Engine, "perdure-engine")
 	if err != nil {
 		return nil, err
 	}
-	guest, err := beside(d.opts.Guest, "perdure-guest")
+	guest, err := shim.Binary(d.opts.Guest, "perdure-guest")
 	if err != nil {
 		return nil, err
 	}
@@ -87,10 +84,9 @@ func (d *Driver) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	if err := materialise(ctx, spec.Root.Upper, layers); err != nil {
 		return nil, errdefs.Wrap(err, errdefs.KindOf(err), "root_unwritable", "bring the files of %s into place", spec.ID)
 	}
-	sum := sha256.Sum256([]byte("perdure machine id " + string(spec.Session)))
 	cfg := shim.Config{
 		Driver: Name, Version: version, Spec: spec, Guest: guest,
-		MachineID: hex.EncodeToString(sum[:16]), Missing: missing(),
+		MachineID: shim.MachineID(spec.Session), Missing: missing(),
 	}
 	cfg.Spec.Env = append(append([]string(nil), spec.Env...), "HOME="+spec.Root.Upper, marker(cfg))
 	c, err := shim.Launch(ctx, cfg, shim.LaunchOptions{Engine: engine})
@@ -132,20 +128,4 @@ func (d *Driver) Recover(ctx context.Context, stateDir string) (sandbox.Sandbox,
 		return nil, err
 	}
 	return c, nil
-}
-
-// beside returns path, or else the binary name in the directory of the running one.
-func beside(path, name string) (string, error) {
-	if path == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return "", err
-		}
-		path = filepath.Join(filepath.Dir(self), name)
-	}
-	if _, err := os.Stat(path); err != nil {
-		return "", errdefs.New(errdefs.Unavailable, "engine_missing", "the binary %s is not there", path).
-			WithHint("build it with: go build -o %s ./cmd/...", filepath.Dir(path))
-	}
-	return path, nil
 }
