@@ -41,6 +41,7 @@ type Session struct {
 	Usage        Usage         `json:"usage"`
 	Limits       Limits        `json:"limits"`
 	ResumeReport *ResumeReport `json:"resume_report,omitempty" doc:"Of the last resume, rollback or fork."`
+	Waiting      []Event       `json:"waiting,omitempty" nullable:"false" doc:"Messages that no turn has taken up; not in lists. Those that waited at the cut which a rollback or fork began with start no turn: the next one takes them along."`
 }
 
 // Parent says where a fork comes from.

@@ -165,10 +165,33 @@ func (s *Service) show(ctx context.Context, row store.Session) (api.Session, err
 	l := s.lives[row.ID]
 	s.mu.Unlock()
 	out := presentSummary(row.Summary)
+	if l != nil && l.load(context.WithoutCancel(ctx)) != nil { // it may be coming into use just now
+		l = nil
+	}
 	if l != nil {
 		out.Workspace.IdleReasons = l.busy(ctx)
 	}
+	if row.Spec.Model != "" {
+		out.Waiting = s.waiting(ctx, row.ID, l)
+	}
 	return out, s.detail(ctx, row.ID, &out)
+}
+
+// waiting returns the messages of a session that no turn has taken up. l is nil if the session is not in use.
+func (s *Service) waiting(ctx context.Context, sid id.Session, l *live) []api.Event {
+	var st session.State
+	if l != nil {
+		st = l.state()
+	} else if t, err := session.Load(ctx, s.cfg.Log, sid); err == nil { // a damaged log is told of where it is asked about
+		st = t.State()
+	}
+	var out []api.Event
+	for _, p := range st.Pending {
+		if e, err := s.cfg.Rows.Event(ctx, p.EventID); err == nil {
+			out = append(out, presentEvent(e))
+		}
+	}
+	return out
 }
 
 // ListSessions lists them, oldest first.

@@ -62,6 +62,9 @@ func describe(w io.Writer, s api.Session) {
 	line("id", "%s", s.ID)
 	line("status", "%s", s.Status)
 	line("stopped", "%s", strings.TrimSuffix(s.StopReason+": "+s.StopMessage, ": "))
+	for _, m := range s.Waiting {
+		line("waiting", "%s (message %d)", env.OneLine(summary(m), 60), m.Seq)
+	}
 	line("goal", "%s", s.Goal)
 	line("result", "%s", s.Result)
 	line("model", "%s", s.Model)
