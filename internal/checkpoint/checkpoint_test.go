@@ -3,16 +3,21 @@ package checkpoint_test
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/zeebo/blake3"
+
 	"perdure.dev/perdure/internal/checkpoint"
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/snapshot"
+	"perdure.dev/perdure/internal/snapshot/disk"
 	"perdure.dev/perdure/internal/workspace"
 )
 
@@ -28,10 +33,15 @@ type taken struct {
 func take(t *testing.T) taken {
 	t.Helper()
 	x := takeWarm(t)
+	seal(t, x)
+	return x
+}
+
+func seal(t *testing.T, x taken) {
+	t.Helper()
 	if err := x.store.Seal(t.Context(), x.m); err != nil {
 		t.Fatal(err)
 	}
-	return x
 }
 
 func takeWarm(t *testing.T) taken {
@@ -40,7 +50,7 @@ func takeWarm(t *testing.T) taken {
 	if err := x.dirs.Make(); err != nil {
 		t.Fatal(err)
 	}
-	x.store = checkpoint.NewStore(x.dirs)
+	x.store = checkpoint.NewStore(x.dirs, images(t, x.dirs))
 	l := id.NewLayer()
 	if err := os.MkdirAll(filepath.Join(x.dirs.LayerFS(l), "root"), 0o755); err != nil {
 		t.Fatal(err)
@@ -53,7 +63,7 @@ func takeWarm(t *testing.T) taken {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := x.store.Open(t.Context(), d.Manifest.ID, ""); errdefs.CodeOf(err) != "checkpoint_missing" {
+	if _, err := x.store.Open(t.Context(), d.Manifest.ID, ""); errdefs.CodeOf(err) != "checkpoint_missing" {
 		t.Fatalf("before its manifest is written it opens with %v", err)
 	}
 	memory := make([]byte, 3<<20)
@@ -68,6 +78,24 @@ func takeWarm(t *testing.T) taken {
 	return x
 }
 
+// images opens the store of images of a data directory, as each process does.
+func images(t *testing.T, dirs workspace.Dirs) *snapshot.Store {
+	t.Helper()
+	bucket, err := disk.Open(filepath.Join(dirs.Root, "images"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := disk.OpenKeys(filepath.Join(dirs.Root, "keys"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := snapshot.New(bucket, keys, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func write(t *testing.T, name string, b []byte) {
 	t.Helper()
 	if err := os.WriteFile(name, b, 0o600); err != nil {
@@ -77,11 +105,13 @@ func write(t *testing.T, name string, b []byte) {
 
 func TestCommittedCheckpointOpens(t *testing.T) {
 	x := take(t)
-	for _, s := range []*checkpoint.Store{x.store, checkpoint.NewStore(x.dirs)} { // this process, and the next
-		m, image, err := s.Open(t.Context(), x.m.ID, x.hash)
+	for _, s := range []*checkpoint.Store{x.store, checkpoint.NewStore(x.dirs, images(t, x.dirs))} { // this process, and the next
+		o, err := s.Open(t.Context(), x.m.ID, x.hash)
 		if err != nil {
 			t.Fatal(err)
 		}
+		m, image := o.Manifest, o.Image
+		o.Close()
 		if m.CutSeq != 7 || m.CutHash != "abc" || image.Bytes != 3<<20+5 || image.Driver != "test" {
 			t.Fatalf("%+v %+v", m, image)
 		}
@@ -95,29 +125,62 @@ func TestCommittedCheckpointOpens(t *testing.T) {
 func TestS6_EveryFlippedByteIsNoticed(t *testing.T) {
 	for _, where := range []string{"manifest", "memory/pages", "memory/state", "layer"} {
 		for _, part := range []float64{0, 0.5, 0.999999} {
-			x := take(t)
-			name := filepath.Join(x.dirs.Checkpoint(x.m.ID), where)
-			switch where {
-			case "manifest":
-				name += ".json"
-			case "layer":
-				name = filepath.Join(x.dirs.LayerFS(x.m.Layers[0]), "root", "file")
-			}
-			b, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b[int(part*float64(len(b)))] ^= 1
-			write(t, name, b)
-			_, _, err = x.store.Open(t.Context(), x.m.ID, x.hash)
-			if got := errdefs.CodeOf(err); where != "layer" && got != "checkpoint_corrupt" {
-				t.Errorf("%s at %v: open says %v", where, part, err)
-			}
-			if _, err := x.store.Verification().Checkpoint(t.Context(), x.m.ID, x.hash); errdefs.CodeOf(err) != "checkpoint_corrupt" {
-				t.Errorf("%s at %v: verify says %v", where, part, err)
+			for _, durable := range []bool{false, true} {
+				x := takeWarm(t)
+				if durable {
+					seal(t, x)
+				}
+				name := filepath.Join(x.dirs.Checkpoint(x.m.ID), where)
+				switch where {
+				case "manifest":
+					name += ".json"
+				case "layer":
+					name = filepath.Join(x.dirs.LayerFS(x.m.Layers[0]), "root", "file")
+				}
+				flip(t, name, part)
+				if _, err := x.store.Verification().Checkpoint(t.Context(), x.m.ID, x.hash); errdefs.CodeOf(err) != "checkpoint_corrupt" && (durable || where != "layer") {
+					t.Errorf("%s at %v: verify says %v", where, part, err)
+				}
+				if where == "layer" {
+					continue
+				}
+				// Of a durable one there is another image.
+				if o, err := x.store.Open(t.Context(), x.m.ID, x.hash); durable && where != "manifest" {
+					x.whole(t, o, err)
+				} else if errdefs.CodeOf(err) != "checkpoint_corrupt" {
+					t.Errorf("%s at %v, durable %v: open says %v", where, part, durable, err)
+				}
 			}
 		}
 	}
+}
+
+// whole checks that the image is as it was taken.
+func (x taken) whole(t *testing.T, o *checkpoint.Opened, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	for _, f := range x.m.Memory.Files {
+		b, err := os.ReadFile(filepath.Join(o.Image.Dir, f.Name))
+		if sum := blake3.Sum256(b); err != nil || hex.EncodeToString(sum[:]) != f.Hash {
+			t.Fatalf("%s has changed, %v", f.Name, err)
+		}
+	}
+	if n, err := x.store.Verification().Checkpoint(t.Context(), o.Manifest.ID, ""); err != nil || n == 0 {
+		t.Fatalf("verified %d bytes, %v", n, err)
+	}
+}
+
+func flip(t *testing.T, name string, part float64) {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[int(part*float64(len(b)))] ^= 1
+	write(t, name, b)
 }
 
 func TestMissingAndForeignPartsAreNoticed(t *testing.T) {
@@ -132,12 +195,19 @@ func TestMissingAndForeignPartsAreNoticed(t *testing.T) {
 			return os.Truncate(filepath.Join(x.dirs.Checkpoint(x.m.ID), "memory", "pages"), 100)
 		},
 	} {
-		x := take(t)
-		if err := damage(x); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := x.store.Open(t.Context(), x.m.ID, x.hash); errdefs.CodeOf(err) != "checkpoint_corrupt" {
-			t.Errorf("%s: open says %v", name, err)
+		for _, durable := range []bool{false, true} {
+			x := takeWarm(t)
+			if durable {
+				seal(t, x)
+			}
+			if err := damage(x); err != nil {
+				t.Fatal(err)
+			}
+			if o, err := x.store.Open(t.Context(), x.m.ID, x.hash); durable && name != "no layer" {
+				x.whole(t, o, err)
+			} else if errdefs.CodeOf(err) != "checkpoint_corrupt" {
+				t.Errorf("%s, durable %v: open says %v", name, durable, err)
+			}
 		}
 	}
 }
@@ -146,7 +216,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	x := take(t)
 	name := filepath.Join(x.dirs.Checkpoint(x.m.ID), "manifest.json")
 	write(t, name, []byte(`{"format": 99}`))
-	if _, _, err := x.store.Open(t.Context(), x.m.ID, ""); errdefs.CodeOf(err) != "checkpoint_newer" {
+	if _, err := x.store.Open(t.Context(), x.m.ID, ""); errdefs.CodeOf(err) != "checkpoint_newer" {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -163,11 +233,11 @@ func TestAliasSharesMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := x.store.Delete(x.m.ID); err != nil {
+	if err := x.store.Delete(t.Context(), x.m.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, image, err := x.store.Open(t.Context(), m.ID, hash); err != nil || image.Bytes != x.m.Memory.Bytes {
-		t.Fatalf("%+v, %v", image, err)
+	if o, err := x.store.Open(t.Context(), m.ID, hash); err != nil || o.Image.Bytes != x.m.Memory.Bytes {
+		t.Fatalf("%+v, %v", o, err)
 	}
 	complete, broken, err := x.store.List()
 	if err != nil || len(complete) != 1 || len(broken) != 0 {
@@ -200,9 +270,9 @@ func TestS6_TornCheckpointIsNeverCalledDurable(t *testing.T) {
 	} {
 		x := takeWarm(t)
 		c.tear(t, x)
-		s := checkpoint.NewStore(x.dirs)
+		s := checkpoint.NewStore(x.dirs, images(t, x.dirs))
 		if c.boot != "" {
-			s = checkpoint.StoreOfBoot(x.dirs, c.boot)
+			s = checkpoint.StoreOfBoot(x.dirs, images(t, x.dirs), c.boot)
 		}
 		if err := s.Seal(t.Context(), x.m); (err == nil) != (c.want == "") || err != nil && errdefs.CodeOf(err) != c.want {
 			t.Errorf("%s: seal says %v, want %q", name, err, c.want)

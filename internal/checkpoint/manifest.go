@@ -17,6 +17,7 @@ type Manifest struct {
 	Format       int                  `json:"format"`
 	ID           id.Checkpoint        `json:"id"`
 	SessionID    id.Session           `json:"session_id"`
+	Lineage      id.Session           `json:"lineage,omitempty"` // the session that SessionID descends from; see Images
 	Kind         event.CheckpointKind `json:"kind"`
 	Message      string               `json:"message,omitempty"`
 	Keep         bool                 `json:"keep,omitempty"`
@@ -46,6 +47,8 @@ type Environment struct {
 type Memory struct {
 	Bytes int64  `json:"bytes"`
 	Files []File `json:"files"` // sorted by name
+	// Of is another checkpoint with the same image: "" for one that was taken.
+	Of id.Checkpoint `json:"of,omitempty"`
 }
 
 // File is one file of a memory image.

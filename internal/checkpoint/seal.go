@@ -23,9 +23,11 @@ type layerSeal struct {
 type seal struct {
 	Manifest string              `json:"manifest"` // its hash
 	Layers   map[id.Layer]string `json:"layers"`
+	Image    bool                `json:"image,omitempty"` // its memory is in the store of images
 }
 
-// Seal makes a committed checkpoint durable: everything of it is brought to stable storage, and its layers are hashed.
+// Seal makes a committed checkpoint durable: everything of it is brought to stable storage, its layers are hashed, and its memory goes into the store of
+// images.
 // Layers that another checkpoint sealed are not read again.
 //
 // What is written reaches stable storage only here, so that a machine that goes down before may leave files short or empty which the
@@ -64,6 +66,12 @@ func (s *Store) Seal(ctx context.Context, m Manifest) error {
 		}
 		out.Layers[l] = ls.Hash
 	}
+	if m.Memory != nil {
+		if err := s.storeImage(ctx, m); err != nil {
+			return err
+		}
+		out.Image = true
+	}
 	s.dirs.At("checkpoint.seal")
 	return workspace.WriteJSON(filepath.Join(s.dirs.Checkpoint(m.ID), sealName), out)
 }
@@ -71,8 +79,12 @@ func (s *Store) Seal(ctx context.Context, m Manifest) error {
 // checkTorn looks at a checkpoint that was written before the machine went down.
 func (s *Store) checkTorn(ctx context.Context, m Manifest) error {
 	if m.Memory != nil {
-		s.forget(m.ID)
-		if err := s.checkMemory(ctx, m, filepath.Join(s.dirs.Checkpoint(m.ID), memoryName)); err != nil {
+		stored, err := s.isStored(ctx, m)
+		if err == nil && !stored {
+			s.forget(m.ID)
+			err = s.checkMemory(ctx, m, s.memoryDir(m.ID))
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -107,6 +119,14 @@ func readSeal[T any](name string) (T, error) {
 	return v, err
 }
 
+func (s *Store) readSealOf(c id.Checkpoint) (seal, error) {
+	sealed, err := readSeal[seal](filepath.Join(s.dirs.Checkpoint(c), sealName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err = corrupt(c, "its seal cannot be read: %v", err)
+	}
+	return sealed, err
+}
+
 // Verification checks checkpoints together: what they share is read once.
 type Verification struct {
 	s      *Store
@@ -127,17 +147,16 @@ func (v *Verification) Checkpoint(ctx context.Context, c id.Checkpoint, manifest
 		return 0, err
 	}
 	total := m.MemoryBytes()
+	sealed, err := s.readSealOf(c)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return total, err
+	}
+	durable := err == nil
 	if m.Memory != nil {
-		s.forget(c)
-		if err := s.checkMemory(ctx, m, filepath.Join(s.dirs.Checkpoint(c), memoryName)); err != nil {
+		if err := s.verifyImage(ctx, m, sealed.Image); err != nil {
 			return total, err
 		}
 	}
-	sealed, err := readSeal[seal](filepath.Join(s.dirs.Checkpoint(c), sealName))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return total, corrupt(c, "its seal cannot be read: %v", err)
-	}
-	durable := err == nil
 	if _, hash, err := m.encode(); durable && (err != nil || hash != sealed.Manifest) {
 		return total, corrupt(c, "its seal is for another manifest")
 	}

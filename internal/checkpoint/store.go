@@ -12,22 +12,29 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"golang.org/x/sys/unix"
 
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/snapshot"
 	"perdure.dev/perdure/internal/workspace"
 )
 
 // Store is the checkpoints of a data directory.
 type Store struct {
-	dirs workspace.Dirs
-	boot string // names the time since the machine started; "" if it cannot be told
+	dirs   workspace.Dirs
+	images *snapshot.Store
+	boot   string // names the time since the machine started; "" if it cannot be told
 
-	mu      sync.Mutex         // guards checked
-	checked map[string]touched // memory files whose content this process has checked, and how they looked then
+	fetching singleflight.Group // of images, by checkpoint
+
+	mu      sync.Mutex                    // guards what follows
+	checked map[string]touched            // memory files whose content this process has checked, and how they looked then
+	held    map[id.Checkpoint]int         // how many use the memory directory
+	changed map[snapshot.Lineage]struct{} // lineages in which something was deleted since they were collected
 }
 
 // touched tells whether a file has been written since.
@@ -37,9 +44,12 @@ type touched struct {
 	mtime, ctime int64
 }
 
-// NewStore returns the store over dirs.
-func NewStore(dirs workspace.Dirs) *Store {
-	return &Store{dirs: dirs, boot: bootID(), checked: map[string]touched{}}
+// NewStore returns the store over dirs, which keeps memory images in images.
+func NewStore(dirs workspace.Dirs, images *snapshot.Store) *Store {
+	return &Store{
+		dirs: dirs, images: images, boot: bootID(),
+		checked: map[string]touched{}, held: map[id.Checkpoint]int{}, changed: map[snapshot.Lineage]struct{}{},
+	}
 }
 
 // bootID changes with each start of the machine: what the page cache held then is lost. See random(4).
@@ -102,6 +112,11 @@ func (d *Draft) Commit(ctx context.Context, memory bool) (string, error) {
 			return "", err
 		}
 	}
+	return d.write()
+}
+
+// write makes the checkpoint.
+func (d *Draft) write() (string, error) {
 	b, hash, err := d.Manifest.encode()
 	if err != nil {
 		return "", err
@@ -113,17 +128,37 @@ func (d *Draft) Commit(ctx context.Context, memory bool) (string, error) {
 // Drop removes a draft.
 func (d *Draft) Drop() error { return d.store.dirs.Trash(d.store.dirs.Checkpoint(d.Manifest.ID)) }
 
-// Alias commits d with the memory image of another checkpoint, which is linked, not copied.
+// Alias commits d with the memory image of another checkpoint, which is linked or, if it is only in the store of images, named.
 func (d *Draft) Alias(ctx context.Context, of Manifest) (string, error) {
-	if of.Memory != nil {
-		from := filepath.Join(d.store.dirs.Checkpoint(of.ID), memoryName)
-		for _, f := range of.Memory.Files {
-			if err := os.Link(filepath.Join(from, f.Name), filepath.Join(d.MemoryDir(), f.Name)); err != nil {
-				return "", err
-			}
+	if of.Memory == nil {
+		return d.Commit(ctx, false)
+	}
+	memory := *of.Memory
+	memory.Of = of.ID
+	d.Manifest.Memory = &memory
+	from := d.store.memoryDir(of.ID)
+	known := false
+	if before, err := d.store.look(from); err == nil {
+		known = d.store.unchanged(before)
+	}
+	for _, f := range of.Memory.Files {
+		err := os.Link(filepath.Join(from, f.Name), filepath.Join(d.MemoryDir(), f.Name))
+		if errors.Is(err, fs.ErrNotExist) { // not kept as files
+			return d.commitStored(ctx, of)
+		} else if err != nil {
+			return "", err
 		}
 	}
-	return d.Commit(ctx, of.Memory != nil)
+	if known { // a link changes how a file looks, not what it holds
+		for _, dir := range []string{from, d.MemoryDir()} {
+			now, err := d.store.look(dir)
+			if err != nil {
+				return "", err
+			}
+			d.store.remember(now)
+		}
+	}
+	return d.write()
 }
 
 // Read returns a checkpoint's manifest. Its hash is checked against want, unless that is empty.
@@ -159,24 +194,43 @@ func corrupt(c id.Checkpoint, format string, args ...any) error {
 	return e.WithHint("use another checkpoint (perdure checkpoints S); perdure verify S lists all that is wrong")
 }
 
-// Open checks a checkpoint's manifest and memory image and returns them. want is the manifest's hash as the log has it.
-func (s *Store) Open(ctx context.Context, c id.Checkpoint, want string) (Manifest, sandbox.Image, error) {
+// Opened is a checkpoint that is in use: until Close, its memory image stays where Image says.
+type Opened struct {
+	Manifest Manifest
+	Image    sandbox.Image // zero without one
+	close    func()
+}
+
+// Close ends the use. It may be called more than once.
+func (o *Opened) Close() { o.close() }
+
+// Open checks a checkpoint's manifest and memory image and returns them. want is the manifest's hash as the log has it. An image that is not there as
+// files, or is not what it should be, is taken from the store of images.
+func (s *Store) Open(ctx context.Context, c id.Checkpoint, want string) (*Opened, error) {
 	m, err := s.Read(c, want)
 	if err != nil {
-		return m, sandbox.Image{}, err
+		return nil, err
 	}
 	for _, l := range m.Layers {
 		if _, err := os.Stat(s.dirs.LayerFS(l)); err != nil {
-			return m, sandbox.Image{}, corrupt(c, "file layer %s is missing", l)
+			return nil, corrupt(c, "file layer %s is missing", l)
 		}
 	}
 	if m.Memory == nil {
-		return m, sandbox.Image{}, nil
+		return &Opened{Manifest: m, close: func() {}}, nil
 	}
-	image := sandbox.Image{
-		Dir: filepath.Join(s.dirs.Checkpoint(c), memoryName), Driver: m.Environment.Driver, Version: m.Environment.Version, Bytes: m.Memory.Bytes,
+	o := &Opened{Manifest: m, close: s.hold(c), Image: sandbox.Image{
+		Dir: s.memoryDir(c), Driver: m.Environment.Driver, Version: m.Environment.Version, Bytes: m.Memory.Bytes,
+	}}
+	if err := s.provide(ctx, m); err != nil {
+		o.Close()
+		return nil, err
 	}
-	return m, image, s.checkMemory(ctx, m, image.Dir)
+	return o, nil
+}
+
+func (s *Store) memoryDir(c id.Checkpoint) string {
+	return filepath.Join(s.dirs.Checkpoint(c), memoryName)
 }
 
 // checkMemory compares the memory image with the manifest. Files that this process has checked before and that nobody has touched
@@ -248,9 +302,18 @@ func (s *Store) unchanged(files map[string]touched) bool {
 	return true
 }
 
-// Delete removes a checkpoint. Its layers stay until nothing refers to them.
-func (s *Store) Delete(c id.Checkpoint) error {
+// Delete removes a checkpoint. Its layers stay until nothing refers to them, and the chunks of its image until Collect.
+func (s *Store) Delete(ctx context.Context, c id.Checkpoint) error {
 	s.forget(c)
+	// The image first: once the manifest is gone nobody knows where it is. Whose manifest is damaged keeps it until its lineage goes.
+	if m, err := s.Read(c, ""); err == nil && m.Memory != nil {
+		if err := s.images.Delete(ctx, m.lineage(), string(c)); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.changed[m.lineage()] = struct{}{}
+		s.mu.Unlock()
+	}
 	return s.dirs.Trash(s.dirs.Checkpoint(c))
 }
 

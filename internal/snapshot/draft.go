@@ -86,6 +86,9 @@ func (d *Draft) Add(ctx context.Context, name string, r io.Reader) (_ Ref, err e
 	return ref, nil
 }
 
+// Adopt takes all streams of another snapshot of the lineage over, without reading them. That one stays open until Commit.
+func (d *Draft) Adopt(from *Snapshot) { d.streams = append(d.streams, from.Streams...) }
+
 // put stores a chunk, unless the lineage has it.
 func (d *Draft) put(ctx context.Context, k kind, data []byte) (ID, error) {
 	id := d.l.secrets.id(k, data)

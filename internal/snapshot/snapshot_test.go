@@ -400,6 +400,36 @@ func TestCollectKeepsWhatIsReadAndWritten(t *testing.T) {
 	r.want(t, "lin", "b", data)
 }
 
+func TestAdopt(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	data := noise(1, 1<<20)
+	r.save(t, "lin", "a", data)
+	a, err := r.Open(t.Context(), "lin", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := r.Begin(t.Context(), "lin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Adopt(a)
+	// The chunks are nobody's but the reader's for a moment.
+	if err := r.Delete(t.Context(), "lin", "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Collect(t.Context(), "lin"); err != nil {
+		t.Fatal(err)
+	}
+	if _, added, err := d.Commit(t.Context(), "b", nil); err != nil || added.Stored != 0 {
+		t.Fatalf("%+v, %v", added, err)
+	}
+	a.Close()
+	if _, err := r.Collect(t.Context(), "lin"); err != nil {
+		t.Fatal(err)
+	}
+	r.want(t, "lin", "b", data)
+}
+
 func TestDestroy(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	r.save(t, "lin", "a", noise(1, 1<<20))
