@@ -168,6 +168,9 @@ func (s *Store) provide(ctx context.Context, m Manifest) error {
 		if code := errdefs.CodeOf(r.Err); code == snapshot.CodeNotFound || code == snapshot.CodeKeyMissing {
 			return err // it is nowhere else: what is wrong with the files is what is wrong
 		}
+		if errdefs.KindOf(r.Err) == errdefs.Corrupt && errdefs.CodeOf(r.Err) != "checkpoint_corrupt" {
+			return corrupt(m.ID, "its memory image: %v; and its stored one: %v", err, r.Err)
+		}
 		return r.Err
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -366,4 +369,9 @@ func (s *Store) Collect(ctx context.Context) error {
 // first of its lineage.
 func (s *Store) DestroyLineage(ctx context.Context, first id.Session) error {
 	return s.images.Destroy(ctx, snapshot.Lineage(first))
+}
+
+// SweepLineages deletes the images of sessions that are not there any more, as after a crash in the middle of a deletion. It is for a start.
+func (s *Store) SweepLineages(ctx context.Context, exists func(first id.Session) (bool, error)) error {
+	return s.images.Sweep(ctx, func(l snapshot.Lineage) (bool, error) { return exists(id.Session(l)) })
 }

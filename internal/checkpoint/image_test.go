@@ -160,7 +160,7 @@ func TestDamageInBothImagesIsAnError(t *testing.T) {
 			t.Errorf("%s: verify says %v", what, err)
 		}
 		shed(t, s, 0)
-		if _, err := s.Open(t.Context(), x.m.ID, x.hash); errdefs.KindOf(err) != errdefs.Corrupt {
+		if _, err := s.Open(t.Context(), x.m.ID, x.hash); errdefs.CodeOf(err) != "checkpoint_corrupt" {
 			t.Errorf("%s: open says %v", what, err)
 		}
 		if left, err := filepath.Glob(filepath.Join(x.dirs.Checkpoint(x.m.ID), "memory.new*")); err != nil || len(left) > 0 {

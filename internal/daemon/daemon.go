@@ -37,9 +37,11 @@ type Config struct {
 	Listen  string // TCP address; "": the Unix socket only
 	// HostNames are DNS names under which it may be addressed over TCP, besides localhost.
 	HostNames []string
-	Logger    *slog.Logger
-	Getenv    func(string) string // for model endpoints and keys
-	Build     api.BuildInfo
+	// ImageCache is how many bytes memory images may take as files, beside the store that has them all.
+	ImageCache int64
+	Logger     *slog.Logger
+	Getenv     func(string) string // for model endpoints and keys
+	Build      api.BuildInfo
 	// Ready is called once the daemon answers.
 	Ready func()
 	// Step is called at each named point between two changes that a crash may tear apart. Nil in production.
@@ -75,8 +77,12 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	harness, reachable := builtIn(cfg, clk, catalog)
+	images, err := openImages(cfg.DataDir)
+	if err != nil {
+		return err
+	}
 	svc := service.New(context.WithoutCancel(ctx), service.Config{
-		Log: stepped(db, cfg.Step), Rows: db, Dirs: dirs, Drivers: drivers(cfg, isolated), Harness: harness, Reachable: reachable, Clock: clk, Logger: cfg.Logger, Build: cfg.Build,
+		Log: stepped(db, cfg.Step), Rows: db, Dirs: dirs, Images: images, ImageCache: cfg.ImageCache, Drivers: drivers(cfg, isolated), Harness: harness, Reachable: reachable, Clock: clk, Logger: cfg.Logger, Build: cfg.Build,
 		DefaultDriver: gvisor.Name, DefaultModel: cfg.Getenv("PERDURE_MODEL"),
 	})
 	defer svc.Stop()

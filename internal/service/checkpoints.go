@@ -127,6 +127,7 @@ func (s *Service) ForkSession(ctx context.Context, ref string, req api.ForkSessi
 		if err != nil {
 			return api.List[api.Session]{}, err
 		}
+		defer r.close()
 		if ids, err = l.fork(ctx, r, o.id, max(req.Count, 1), req.Name); err != nil {
 			return api.List[api.Session]{}, err
 		}
@@ -187,6 +188,7 @@ func (l *live) rollbackTo(ctx context.Context, ref string, told id.Event, dryRun
 		if err != nil {
 			return err
 		}
+		defer r.close()
 		if out, err = l.plan(ctx, r, dryRun); err != nil || dryRun {
 			return err
 		}

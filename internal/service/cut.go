@@ -23,9 +23,13 @@ type cutting struct {
 }
 
 // begin makes the draft of a checkpoint of the session as it is now.
-func (l *live) begin(st session.State, c cutting) (*checkpoint.Draft, error) {
+func (l *live) begin(ctx context.Context, st session.State, c cutting) (*checkpoint.Draft, error) {
+	lineage, err := l.svc.lineage(ctx, st)
+	if err != nil {
+		return nil, err
+	}
 	return l.svc.checkpoints.Begin(checkpoint.Manifest{
-		ID: id.NewCheckpoint(), SessionID: l.id, Kind: c.kind, Message: c.message, Keep: c.keep,
+		ID: id.NewCheckpoint(), SessionID: l.id, Lineage: lineage, Kind: c.kind, Message: c.message, Keep: c.keep,
 		ParentID: st.Workspace.Base, CreatedAt: l.svc.cfg.Clock.Now(),
 		Environment: checkpoint.Environment{Driver: st.Spec.Driver, Image: st.Spec.Image},
 	})
@@ -73,7 +77,7 @@ func (l *live) take(ctx context.Context, c cutting) (event.CheckpointCreatedData
 		return created, err
 	}
 	if _, err := l.append(ctx, event.Draft{ID: c.event, Type: event.CheckpointCreated, Data: created}); err != nil {
-		return created, errors.Join(err, l.svc.checkpoints.Delete(m.ID))
+		return created, errors.Join(err, l.svc.checkpoints.Delete(context.WithoutCancel(ctx), m.ID))
 	}
 	l.sealLater(m)
 	l.retain(ctx)
@@ -89,7 +93,7 @@ func (l *live) takeLive(ctx context.Context, st session.State, c cutting) (m che
 	if sb == nil {
 		return m, created, wrongState(st, "checkpoint", "running")
 	}
-	d, err := l.begin(st, c)
+	d, err := l.begin(ctx, st, c)
 	if err != nil {
 		return m, created, err
 	}
@@ -125,7 +129,12 @@ func (l *live) takeAsleep(ctx context.Context, st session.State, c cutting) (m c
 	if err != nil {
 		return m, created, err
 	}
-	base, _, err := l.svc.checkpoints.Open(ctx, row.ID, row.ManifestHash)
+	var base checkpoint.Manifest
+	opened, err := l.svc.checkpoints.Open(ctx, row.ID, row.ManifestHash)
+	if err == nil {
+		defer opened.Close()
+		base = opened.Manifest
+	}
 	if c.kind == event.KindUndo && errdefs.KindOf(err) == errdefs.Corrupt {
 		// The session must be able to leave what it cannot wake from. Undo then brings back the files.
 		base = checkpoint.Manifest{Layers: row.Layers, Environment: checkpoint.Environment{Driver: st.Spec.Driver, Image: st.Spec.Image}}
@@ -135,7 +144,7 @@ func (l *live) takeAsleep(ctx context.Context, st session.State, c cutting) (m c
 	if err != nil {
 		return m, created, err
 	}
-	d, err := l.begin(st, c)
+	d, err := l.begin(ctx, st, c)
 	if err != nil {
 		return m, created, err
 	}
@@ -162,6 +171,9 @@ func (l *live) sealLater(m checkpoint.Manifest) {
 func (l *live) sealNow(ctx context.Context, m checkpoint.Manifest) {
 	l.svc.sealing.Lock() // one at a time: it is disk work that must not crowd out the sandboxes'
 	err := l.svc.checkpoints.Seal(ctx, m)
+	if err == nil {
+		l.svc.shed(ctx)
+	}
 	l.svc.sealing.Unlock()
 	if ctx.Err() != nil {
 		return // the next daemon goes on
@@ -179,6 +191,35 @@ func (l *live) sealNow(ctx context.Context, m checkpoint.Manifest) {
 	if _, err := l.append(ctx, d); err != nil && ctx.Err() == nil && !isNotFound(err) {
 		l.svc.cfg.Logger.Error("cannot record that a checkpoint is durable", "session", l.id, "checkpoint", m.ID, "error", err)
 	}
+}
+
+// shed keeps the files of memory images within their budget.
+func (s *Service) shed(ctx context.Context) {
+	freed, err := s.checkpoints.Shed(ctx, s.cfg.ImageCache)
+	if err != nil && ctx.Err() == nil {
+		s.cfg.Logger.Warn("cannot delete the files of memory images that are stored", "error", err)
+	}
+	if freed > 0 {
+		s.cfg.Logger.Info("deleted files of memory images that are stored", "bytes", freed)
+	}
+}
+
+// lineage is the session that a session descends from: itself, if it is no fork. Deleted ancestors are still known, as long as there are forks.
+func (s *Service) lineage(ctx context.Context, st session.State) (id.Session, error) {
+	first, fork := st.ID, st.Fork
+	for fork != nil {
+		first = fork.ParentID
+		events, err := s.cfg.Log.Read(ctx, first, 0, 1)
+		if err != nil {
+			return "", err
+		}
+		d, err := event.DecodeData[event.SessionCreatedData](events[0])
+		if err != nil {
+			return "", err
+		}
+		fork = d.Fork
+	}
+	return first, nil
 }
 
 // keepAutomatic is how many automatic checkpoints of each kind a session keeps.
@@ -208,7 +249,7 @@ func (l *live) deleteCheckpoint(ctx context.Context, c id.Checkpoint, reason str
 	if err != nil {
 		return err
 	}
-	if err := l.svc.checkpoints.Delete(c); err != nil {
+	if err := l.svc.checkpoints.Delete(ctx, c); err != nil {
 		return err
 	}
 	l.svc.sweepLater()

@@ -26,6 +26,8 @@ import (
 	"perdure.dev/perdure/internal/sandbox/process"
 	"perdure.dev/perdure/internal/sandbox/sandboxtest"
 	"perdure.dev/perdure/internal/service"
+	"perdure.dev/perdure/internal/snapshot"
+	"perdure.dev/perdure/internal/snapshot/disk"
 	"perdure.dev/perdure/internal/store/sqlite"
 	"perdure.dev/perdure/internal/workspace"
 )
@@ -39,8 +41,9 @@ type world struct {
 	bins sandboxtest.Binaries
 
 	// Set before open, or never:
-	step func(point string)                  // called at the named points of operations
-	wrap func(sandbox.Driver) sandbox.Driver // stands between the service and the process driver
+	step     func(point string)                  // called at the named points of operations
+	wrap     func(sandbox.Driver) sandbox.Driver // stands between the service and the process driver
+	noImages bool                                // memory images do not stay as files
 }
 
 func newWorld(t *testing.T) *world {
@@ -91,6 +94,22 @@ func (w *world) open() {
 	if err := dirs.Make(); err != nil {
 		w.t.Fatal(err)
 	}
+	bucket, err := disk.Open(filepath.Join(w.dir, "images"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	keys, err := disk.OpenKeys(filepath.Join(w.dir, "keys"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	imageCache := int64(8 << 30)
+	if w.noImages {
+		imageCache = 0
+	}
+	images, err := snapshot.New(bucket, keys, 1)
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	clk := clock.System{}
 	models := model.Registry{"scripted": scripted.Constructor(clk)}
 	loop := agent.New(agent.Options{Models: models, Clock: clk, Logger: log})
@@ -99,7 +118,7 @@ func (w *world) open() {
 		proc = w.wrap(proc)
 	}
 	w.svc = service.New(context.WithoutCancel(w.t.Context()), service.Config{
-		Log: w.db, Rows: w.db, Dirs: dirs, Clock: clk, Logger: log, DefaultDriver: gvisor.Name,
+		Log: w.db, Rows: w.db, Dirs: dirs, Images: images, ImageCache: imageCache, Clock: clk, Logger: log, DefaultDriver: gvisor.Name,
 		Drivers: map[string]sandbox.Driver{
 			gvisor.Name:  gvisor.New(gvisor.Options{Engine: w.bins.Engine, Guest: w.bins.Guest, Cache: filepath.Join(w.dir, "cache"), Log: log}),
 			process.Name: proc,
@@ -238,7 +257,7 @@ func (w *world) noLeaks() {
 			w.t.Errorf("process %s is still there: %q", p.Name(), args)
 		}
 	}
-	for _, name := range []string{"run", "layers", "checkpoints", "sessions"} {
+	for _, name := range []string{"run", "layers", "checkpoints", "sessions", "images", "keys"} {
 		entries, err := os.ReadDir(filepath.Join(w.dir, name))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			w.t.Error(err)

@@ -183,6 +183,7 @@ func (l *live) resumeFrom(ctx context.Context, c id.Checkpoint) error {
 	if err != nil {
 		return err
 	}
+	defer r.close()
 	var report event.ResumeReport
 	g, sb, err := l.bootOn(ctx, r.manifest.Layers, r.caps, func(spec sandbox.Spec) (sb sandbox.Sandbox, err error) {
 		sb, report, err = r.boot(ctx, spec)
@@ -354,7 +355,7 @@ type sleep struct {
 // The caller holds svc.gc for reading.
 func (l *live) putAway(ctx context.Context, q sleep) (checkpoint.Manifest, error) {
 	st := l.state()
-	d, err := l.begin(st, cutting{kind: q.kind, message: q.message})
+	d, err := l.begin(ctx, st, cutting{kind: q.kind, message: q.message})
 	if err != nil {
 		return checkpoint.Manifest{}, err
 	}

@@ -262,7 +262,7 @@ func (l *live) recoverJournal(ctx context.Context, j journal, owned map[id.Sandb
 
 // takeBack undoes the beginnings of an operation whose sandbox is there still. readopt then lets it run on.
 func (l *live) takeBack(ctx context.Context, j journal) error {
-	errs := []error{l.svc.checkpoints.Delete(j.Created.CheckpointID)}
+	errs := []error{l.svc.checkpoints.Delete(ctx, j.Created.CheckpointID)}
 	if j.Op == opRollback {
 		l.svc.removeSandbox(ctx, j.NewSandbox) // it may be booting still, so it is not asked how it does
 		if j.NewGeneration.Number != j.Generation.Number {
@@ -310,7 +310,7 @@ func (l *live) sealUnsealed(ctx context.Context) {
 	}
 }
 
-// removeOrphans deletes what belongs to no session: sandboxes, session directories, checkpoints without a row or a manifest.
+// removeOrphans deletes what belongs to no session: sandboxes, session directories, checkpoints without a row or a manifest, memory images.
 func (s *Service) removeOrphans(ctx context.Context, known map[id.Session]bool, owned map[id.Sandbox]bool, needed map[id.Checkpoint]bool) error {
 	run, err := os.ReadDir(filepath.Join(s.cfg.Dirs.Root, "run"))
 	if err != nil {
@@ -348,11 +348,17 @@ func (s *Service) removeOrphans(ctx context.Context, known map[id.Session]bool, 
 		if row, err := s.checkpoint(ctx, c); err == nil && row.State != session.CheckpointFailed {
 			continue // damaged, but somebody's: verify and restore say so
 		}
-		if err := s.checkpoints.Delete(c); err != nil {
+		if err := s.checkpoints.Delete(ctx, c); err != nil {
 			return err
 		}
 	}
-	return nil
+	return s.checkpoints.SweepLineages(ctx, func(first id.Session) (bool, error) {
+		_, err := s.cfg.Log.Read(ctx, first, 0, 1) // also of one that was deleted and has forks
+		if isNotFound(err) {
+			return false, nil
+		}
+		return true, err
+	})
 }
 
 // removeSandbox ends a sandbox of unknown driver that nobody owns.

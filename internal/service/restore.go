@@ -13,9 +13,10 @@ import (
 	"perdure.dev/perdure/internal/session"
 )
 
-// restore is a checkpoint that has been checked and can be booted, any number of times.
+// restore is a checkpoint that has been checked and can be booted, any number of times, until it is closed.
 type restore struct {
 	svc      *Service
+	opened   *checkpoint.Opened
 	driver   sandbox.Driver
 	caps     sandbox.Capabilities
 	manifest checkpoint.Manifest
@@ -32,13 +33,14 @@ func (s *Service) prepare(ctx context.Context, c id.Checkpoint, hash, driver str
 	if r.driver, r.caps, err = s.usable(ctx, driver); err != nil {
 		return nil, err
 	}
-	if r.manifest, r.image, err = s.checkpoints.Open(ctx, c, hash); err != nil {
-		return nil, err
-	}
 	row, err := s.cfg.Rows.Checkpoint(ctx, c)
 	if err != nil {
 		return nil, err
 	}
+	if r.opened, err = s.checkpoints.Open(ctx, c, hash); err != nil {
+		return nil, err
+	}
+	r.manifest, r.image = r.opened.Manifest, r.opened.Image
 	if row.State == session.CheckpointFailed {
 		r.devolved = append(r.devolved, "certainty about its files: "+row.FailMessage)
 	}
@@ -54,6 +56,9 @@ func (s *Service) prepare(ctx context.Context, c id.Checkpoint, hash, driver str
 	}
 	return r, nil
 }
+
+// close ends the use of the checkpoint's memory image. Sandboxes that were booted from it have it open themselves.
+func (r *restore) close() { r.opened.Close() }
 
 // boot makes a sandbox of the checkpoint beside whatever runs.
 func (r *restore) boot(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, event.ResumeReport, error) {

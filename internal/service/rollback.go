@@ -35,7 +35,7 @@ func (l *live) rollbackLive(ctx context.Context, st session.State, r *restore, t
 	if old == nil || !ok {
 		return rolledBack{}, wrongState(st, "roll back", "running")
 	}
-	d, err := l.begin(st, cutting{kind: event.KindUndo, message: "before rollback to " + string(r.manifest.ID)})
+	d, err := l.begin(ctx, st, cutting{kind: event.KindUndo, message: "before rollback to " + string(r.manifest.ID)})
 	if err != nil {
 		return rolledBack{}, err
 	}

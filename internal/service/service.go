@@ -16,6 +16,7 @@ import (
 	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/sandbox"
 	"perdure.dev/perdure/internal/session"
+	"perdure.dev/perdure/internal/snapshot"
 	"perdure.dev/perdure/internal/store"
 	"perdure.dev/perdure/internal/workspace"
 )
@@ -43,6 +44,7 @@ type Config struct {
 	Log     event.Log
 	Rows    Rows
 	Dirs    workspace.Dirs
+	Images  *snapshot.Store
 	Drivers map[string]sandbox.Driver
 	Harness agent.Harness // drives every session that has a model
 	// Reachable fails with a clear error for a spec whose model this daemon cannot ask. Only new sessions are held to it: one that exists
@@ -51,6 +53,9 @@ type Config struct {
 	Clock     clock.Clock
 	Logger    *slog.Logger
 	Build     api.BuildInfo
+
+	// ImageCache is how many bytes memory images may take as files, beside the store that has them all.
+	ImageCache int64
 
 	DefaultDriver string
 	DefaultModel  string
@@ -85,7 +90,7 @@ var errStopping = errdefs.New(errdefs.Unavailable, "stopping", "the daemon is st
 func New(ctx context.Context, cfg Config) *Service {
 	run, stop := context.WithCancelCause(ctx)
 	return &Service{
-		cfg: cfg, checkpoints: checkpoint.NewStore(cfg.Dirs), owner: id.NewLease(), started: cfg.Clock.Now(),
+		cfg: cfg, checkpoints: checkpoint.NewStore(cfg.Dirs, cfg.Images), owner: id.NewLease(), started: cfg.Clock.Now(),
 		run: run, stop: stop, lives: map[id.Session]*live{},
 	}
 }

@@ -242,10 +242,13 @@ func (s *Service) deleteSession(ctx context.Context, l *live) error {
 			s.removeSandbox(ctx, sid) // it could not be taken up, but may be there
 		}
 		for _, c := range d.Checkpoints {
-			errs = append(errs, s.checkpoints.Delete(c))
+			errs = append(errs, s.checkpoints.Delete(ctx, c))
 		}
 		for _, sid := range append(d.Purged, l.id) {
 			errs = append(errs, s.cfg.Dirs.Trash(s.cfg.Dirs.Session(sid)))
+		}
+		for _, sid := range d.Purged {
+			errs = append(errs, s.checkpoints.DestroyLineage(ctx, sid))
 		}
 		return errors.Join(errs...)
 	})

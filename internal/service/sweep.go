@@ -19,13 +19,13 @@ func (s *Service) sweepLater() {
 	})
 }
 
-// sweep deletes file layers that no checkpoint and no workspace refers to. It waits until nobody has layers that are not referred to yet.
+// sweep deletes file layers that no checkpoint and no workspace refers to, and what only deleted memory images needed. It waits until nobody has layers that are not referred to yet.
 func (s *Service) sweep(ctx context.Context) error {
 	removed, err := s.unlinkLayers(ctx)
 	for _, remove := range removed { // without the lock: this may take long
 		err = errors.Join(err, remove())
 	}
-	return err
+	return errors.Join(err, s.checkpoints.Collect(ctx))
 }
 
 // unlinkLayers takes away the names of layers that nothing refers to, and returns what deletes them.

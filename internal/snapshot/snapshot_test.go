@@ -456,7 +456,8 @@ func TestDestroy(t *testing.T) {
 	if err := r.keys.Destroy(t.Context(), "lin"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Sweep(t.Context()); err != nil {
+	r.save(t, "unknown", "a", noise(3, page))
+	if err := r.Sweep(t.Context(), func(l snapshot.Lineage) (bool, error) { return l != "unknown", nil }); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(filepath.Join(r.dir, "snapshots")); err != nil || len(left) != 1 {

@@ -189,14 +189,23 @@ func (s *Store) deleteAll(ctx context.Context, name Lineage) error {
 	return nil
 }
 
-// Sweep deletes the objects of lineages that have no key any more. It is for a start, before anything else uses the store.
-func (s *Store) Sweep(ctx context.Context) error {
+// Sweep destroys the lineages that nobody needs any more, and what is left of those that have no key. It is for a start, before anything else uses the
+// store.
+func (s *Store) Sweep(ctx context.Context, needed func(Lineage) (bool, error)) error {
 	alive := map[string]bool{}
 	for l, err := range s.keys.Lineages(ctx) {
 		if err != nil {
 			return err
 		}
-		alive[string(l)] = true
+		keep, err := needed(l)
+		if err != nil {
+			return err
+		}
+		if alive[string(l)] = keep; !keep {
+			if err := s.Destroy(ctx, l); err != nil {
+				return err
+			}
+		}
 	}
 	dead := map[string]bool{}
 	for o, err := range s.bucket.List(ctx, "") {

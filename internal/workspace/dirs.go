@@ -15,6 +15,7 @@ import (
 //
 //	layers/LAYER/fs            immutable file layers, shared by checkpoints and forks
 //	checkpoints/CKPT/          manifest.json, memory/, seal.json
+//	images/, keys/             memory images as chunks, and the keys of their lineages (package snapshot)
 //	sessions/SESS/workspace/   workspace.json, GEN/{upper,work,index}
 //	sessions/SESS/spool/       output of commands
 //	sessions/SESS/artifacts/   what was too long for the model

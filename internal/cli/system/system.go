@@ -24,6 +24,8 @@ type ServeOptions struct {
 	HostNames []string // DNS names under which it may be addressed over TCP
 	LogLevel  string   // debug, info, warn or error
 	Ready     func()   // to be called once the daemon answers
+	// ImageCache is how many bytes memory images may take as files, beside the store that has them all.
+	ImageCache env.Bytes
 }
 
 // Serve runs a daemon until ctx ends. It is passed in by main, so that the command line does not import the daemon.
@@ -35,7 +37,7 @@ func Commands(e *env.Env, serve Serve) []*cobra.Command {
 }
 
 func newServe(e *env.Env, serve Serve) *cobra.Command {
-	o := ServeOptions{}
+	o := ServeOptions{ImageCache: 8 << 30}
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the daemon", Args: cobra.NoArgs,
 		Long: "Run the daemon in the foreground. It listens on a Unix socket in the data directory, and with --listen on TCP for those who have a token\n" +
@@ -54,6 +56,7 @@ func newServe(e *env.Env, serve Serve) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.Listen, "listen", "", "a TCP address to listen on, such as 127.0.0.1:7070")
 	cmd.Flags().StringSliceVar(&o.HostNames, "host-name", nil, "a DNS name under which it may be addressed over TCP")
+	cmd.Flags().Var(&o.ImageCache, "image-cache", "memory images that are kept as files for a fast resume, beside the compressed and encrypted store that has them all")
 	cmd.Flags().StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }
