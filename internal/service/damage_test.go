@@ -106,11 +106,13 @@ func TestS4_ASessionCanLeaveADamagedCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.durable("a", s.Workspace.CheckpointID)
 	images, err := filepath.Glob(filepath.Join(w.dir, "checkpoints", s.Workspace.CheckpointID, "memory", "*"))
-	if err != nil || len(images) == 0 {
-		t.Fatal(images, err)
+	packs, perr := filepath.Glob(filepath.Join(w.dir, "images", "*", "packs", "*"))
+	if err != nil || perr != nil || len(images) == 0 || len(packs) == 0 {
+		t.Fatal(images, packs, err, perr)
 	}
-	for _, name := range images {
+	for _, name := range append(images, packs...) {
 		if err := os.Truncate(name, 1); err != nil {
 			t.Fatal(err)
 		}
