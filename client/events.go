@@ -11,6 +11,7 @@ import (
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/sse"
 )
 
 // Events follows a session after a seq: stored events, then live ones with deltas in between, until ctx ends (which yields no error), the
@@ -60,9 +61,9 @@ func (f *follower) connect(ctx context.Context) error {
 	}
 	defer res.Body.Close()
 	f.try.ok()
-	d := newDecoder(res.Body)
+	d := sse.NewDecoder(res.Body)
 	for {
-		m, err := d.next()
+		m, err := d.Next()
 		if err != nil {
 			return broken(err)
 		}
@@ -73,11 +74,11 @@ func (f *follower) connect(ctx context.Context) error {
 }
 
 // take passes one message on. The cursor moves with durable events alone.
-func (f *follower) take(m message) error {
-	switch m.event {
+func (f *follower) take(m sse.Message) error {
+	switch m.Event {
 	case "":
 		var ev api.Event
-		if err := json.Unmarshal(m.data, &ev); err != nil {
+		if err := json.Unmarshal(m.Data, &ev); err != nil {
 			return errdefs.Wrap(err, errdefs.Internal, "bad_answer", "reading an event")
 		}
 		switch {
@@ -90,12 +91,12 @@ func (f *follower) take(m message) error {
 		f.stopped = !f.yield(api.StreamItem{Event: &ev}, nil)
 	case api.DeltaEvent:
 		var delta api.Delta
-		if json.Unmarshal(m.data, &delta) == nil {
+		if json.Unmarshal(m.Data, &delta) == nil {
 			f.stopped = !f.yield(api.StreamItem{Delta: &delta}, nil)
 		}
 	case api.ErrorEvent:
 		var p api.Problem
-		if err := json.Unmarshal(m.data, &p); err != nil {
+		if err := json.Unmarshal(m.Data, &p); err != nil {
 			return errdefs.Wrap(err, errdefs.Internal, "bad_answer", "reading an error")
 		}
 		return p.Err()
