@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -62,6 +63,7 @@ func (g *Guest) execStart(spec wire.ExecSpec) (any, error) {
 			g.mu.Unlock()
 		}
 		close(c.ready)
+		runtime.Gosched() // an interpreter gets its command before the host gets the news
 	} else {
 		g.mu.Unlock()
 		<-c.ready

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -42,7 +41,6 @@ func (g *Guest) onRequest(r wire.Request) {
 // serve carries a request out and keeps its reply for as long as the same host wants it.
 func (g *Guest) serve(host string, r wire.Request) {
 	result, blob, err := g.contained(r)
-	runtime.Gosched() // what the request has begun goes first, as a command does before the news of its start
 	head := wire.ReplyHead{Error: wireError(err)}
 	if err == nil && result != nil {
 		if head.Result, err = json.Marshal(result); err != nil {
@@ -93,6 +91,8 @@ func (g *Guest) handle(r wire.Request) (any, []byte, error) {
 		return g.fileRead(a)
 	case wire.MethodFileWrite:
 		return with(r, func(a wire.WriteArgs) (any, error) { return nil, g.fileWrite(a, r.Blob) })
+	case wire.MethodFilePut:
+		return with(r, func(a wire.PutArgs) (any, error) { return nil, g.filePut(a, r.Blob) })
 	case wire.MethodFileList:
 		return with(r, g.fileList)
 	case wire.MethodFileStat:

@@ -91,10 +91,13 @@ const saveAfter = 50 * time.Millisecond
 func (r *Record) Started(pid int, at time.Time, cause string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.meta.State != sandbox.ExecRunning {
-		return // it has ended already: the exit overtook the answer
+	if r.meta.State == sandbox.ExecLost {
+		return
 	}
-	r.meta.PID, r.meta.Cause = pid, cause
+	r.meta.PID = pid
+	if r.meta.State == sandbox.ExecRunning || r.meta.Cause == "" { // else the exit has overtaken the news of the start, and says more
+		r.meta.Cause = cause
+	}
 	if !at.IsZero() {
 		r.meta.StartedAt = at
 	}

@@ -241,6 +241,26 @@ func TestTornLine(t *testing.T) {
 	}
 }
 
+// The news of a start may come after that of the end, and still counts.
+func TestStartAfterTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{})
+	r := create(t, s, "e")
+	code, at := 3, time.Now().Add(-time.Hour)
+	if err := r.Exit(End{ExitCode: &code, Cause: "why"}); err != nil {
+		t.Fatal(err)
+	}
+	r.Started(7, at, "it waited")
+	s.Close()
+	again, err := open(t, dir, Options{}).Get("e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := again.Status(); st.PID != 7 || !st.StartedAt.Equal(at) || st.Cause != "why" || *st.ExitCode != 3 || st.State != sandbox.ExecExited {
+		t.Errorf("%+v", st)
+	}
+}
+
 // What happens to a command often, such as gaps that a hostile guest makes, does not let its record grow for ever.
 func TestRecordStaysShort(t *testing.T) {
 	dir := t.TempDir()
