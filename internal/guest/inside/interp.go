@@ -73,8 +73,12 @@ func (g *Guest) startInterpreted(c *command) error {
 		c.stdin = newStdin(false, c.done)
 	}
 	g.mu.Unlock()
-	if len(i.queue) > 0 || i.busy {
-		c.cause = "it waits for the command before it in the same interpreter"
+	before := i.running
+	if len(i.queue) > 0 {
+		before = i.queue[len(i.queue)-1]
+	}
+	if before != nil {
+		c.cause = fmt.Sprintf("the interpreter is busy with %s; this waits for it", before.spec.ID)
 	}
 	if i.notice != "" {
 		c.cause = i.notice
@@ -116,6 +120,13 @@ func (i *interp) work() {
 		i.running = nil
 		i.mu.Unlock()
 	}
+}
+
+// rest says that no command runs, though the worker still cleans up after the last one.
+func (i *interp) rest() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.running = nil
 }
 
 // unqueue takes a waiting command out and reports whether it was waiting.

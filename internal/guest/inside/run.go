@@ -64,6 +64,7 @@ func (r *run) execute() {
 	if exit.Cause == "" {
 		exit.Cause = r.notice
 	}
+	r.i.rest()
 	r.c.ended(exit)
 	runtime.Gosched() // the end goes out first: on one processor the writer would wait for the cleaning up
 	r.fifos.release()

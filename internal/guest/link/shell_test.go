@@ -1,10 +1,14 @@
 package link_test
 
 import (
+	"bytes"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"perdure.dev/perdure/internal/guest/link"
 	"perdure.dev/perdure/internal/sandbox"
 )
 
@@ -134,4 +138,63 @@ func TestShellInterrupt(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	r.expect(shell("echo alive"), 0, "alive\n")
+}
+
+// What a user sets in the shell stays his, and does not reach into how commands are run.
+func TestShellKeepsItsDriverToItself(t *testing.T) {
+	r := newRig(t)
+	_, others, _ := r.run(process("ls", "/proc/self/fd")) // what the test itself has inherited is there too
+	_, ours, _ := r.run(shell("ls /proc/self/fd"))
+	for fd := range strings.FieldsSeq(ours) {
+		if !slices.Contains(strings.Fields(others), fd) {
+			t.Errorf("a program of the shell gets descriptor %s", fd)
+		}
+	}
+	r.expect(shell("echo '"+strings.Repeat("long ", 20000)+"' | wc -c"), 0, "100001\n")
+	r.expect(shell("echo $0 | wc -l"), 0, "1\n") // a shorter text than the one before
+	r.expect(shell("set -o noclobber; set -x; IFS=:; trap 'echo from the trap' DEBUG"), 0, "")
+	st, out, errOut := r.run(shell("echo one"))
+	if code(st) != 0 || out != "from the trap\none\n" && out != "one\n" || strings.Contains(errOut, "perdure") {
+		t.Errorf("code %d, stdout %q, stderr %q", code(st), out, errOut)
+	}
+	r.expect(shell("trap - DEBUG; set +x; export MULTI=$'a\\nb:c'; f() { return 9; }; export -f f"), 0, "")
+	r.expect(shell("exec >/dev/null; echo lost"), 0, "")
+	r.expect(shell("echo back; f"), 9, "back\n")
+	r.expect(shell("exit 0"), 0, "")
+	r.expect(shell("echo \"$MULTI\"; f"), 127, "a\nb:c\n") // functions go with the shell
+}
+
+// C2: copies of a shell draw different numbers, from their first command on. Without a restore nothing is changed.
+func TestC2_ShellReseeds(t *testing.T) {
+	r := newRig(t)
+	const draw = "echo $RANDOM $RANDOM $RANDOM"
+	_, want, _ := r.run(shell("RANDOM=5; " + draw))
+	r.expect(shell("RANDOM=5"), 0, "")
+	r.expect(shell(draw), 0, want)
+	r.expect(shell("RANDOM=5"), 0, "")
+	seen := map[string]bool{want: true}
+	for range 2 {
+		rep, err := r.link.Restored(r.ctx(), link.RestoreInfo{Entropy: bytes.Repeat([]byte{7}, 32)})
+		if err != nil || !strings.Contains(strings.Join(rep.Reseeded, ";"), `bash "main"`) {
+			t.Fatalf("%+v %v", rep.Reseeded, err)
+		}
+		_, got, _ := r.run(shell(draw))
+		if seen[got] {
+			t.Errorf("%q was drawn before", got)
+		}
+		seen[got] = true
+	}
+}
+
+// The variables of a shell that is killed from outside are those after its last command, however that came to its end.
+func TestKilledShellKeepsItsExports(t *testing.T) {
+	r := newRig(t)
+	for i := range 3 {
+		r.expect(shell(fmt.Sprintf("export N=%d", i)), 0, "")
+		st, _, _ := r.run(shell("kill -9 $$"))
+		if st.Signal != "SIGKILL" {
+			t.Errorf("%+v", st)
+		}
+		r.expect(shell("echo $N"), 0, fmt.Sprintln(i))
+	}
 }
