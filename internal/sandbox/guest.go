@@ -113,6 +113,9 @@ type Files interface {
 	Read(ctx context.Context, path string, offset, length int64) (io.ReadCloser, int64, error)
 	// Write replaces a file atomically (write beside, fsync, rename), making its parents. Mode 0 means 0644 or what the file had.
 	Write(ctx context.Context, path string, mode fs.FileMode, data io.Reader) error
+	// Put makes many small files, directories and symbolic links in order, each as Write and Mkdir would, or in the place of a file or link that is
+	// there. It stops at the first error. Unlike Write it leaves syncing to others.
+	Put(ctx context.Context, files []NewFile) error
 	// List returns a directory's entries by name.
 	List(ctx context.Context, path string) ([]FileInfo, error)
 	// Stat does not follow a final symbolic link.
@@ -126,6 +129,14 @@ type Files interface {
 	Watch(ctx context.Context, path string) (<-chan FileChange, error)
 	// Processes lists every process of the sandbox but the guest itself.
 	Processes(ctx context.Context) ([]Process, error)
+}
+
+// NewFile is one that Put makes.
+type NewFile struct {
+	Path   string
+	Mode   fs.FileMode // its type, a regular file's, a directory's or a symbolic link's, and its permissions; none: as with Write and Mkdir
+	Target string      // of a symbolic link
+	Data   []byte      // of a regular file
 }
 
 // FileInfo describes a file.

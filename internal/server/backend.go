@@ -79,6 +79,8 @@ type Files interface {
 	// ReadFile returns length bytes from offset (length < 0: to the end), and the file's whole size.
 	ReadFile(ctx context.Context, ref, path string, offset, length int64) (io.ReadCloser, int64, error)
 	WriteFile(ctx context.Context, ref, path string, mode fs.FileMode, data io.Reader) error
+	// Unpack writes the files of a tar archive below a directory.
+	Unpack(ctx context.Context, ref, path string, tar io.Reader) error
 	ListFiles(ctx context.Context, ref, path string) (api.List[api.FileInfo], error)
 	StatFile(ctx context.Context, ref, path string) (api.FileInfo, error)
 	RemoveFile(ctx context.Context, ref, path string, recursive bool) error

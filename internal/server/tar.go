@@ -7,13 +7,11 @@ import (
 	"io"
 	"net/http"
 	"path"
-	"strings"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/actor"
 	"perdure.dev/perdure/internal/archive"
 	"perdure.dev/perdure/internal/errdefs"
-	"perdure.dev/perdure/internal/id"
 )
 
 const tarType = "application/x-tar"
@@ -48,7 +46,7 @@ func (s *Server) tarRoutes() {
 		if err != nil {
 			return err
 		}
-		return s.unpack(ctx, in.Session, p, exchangeOf(ctx).r.Body)
+		return s.cfg.Backend.Files.Unpack(ctx, in.Session, p, exchangeOf(ctx).r.Body)
 	})
 }
 
@@ -119,41 +117,3 @@ func (t *tarOut) file(ctx context.Context, p string, h *tar.Header) error {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
-// unpack writes an archive's files below dir.
-func (s *Server) unpack(ctx context.Context, ref, dir string, body io.Reader) error {
-	files := s.cfg.Backend.Files
-	broken := func(err error) error {
-		return errdefs.Wrap(err, errdefs.Invalid, "bad_archive", "reading the archive")
-	}
-	return archive.Each(body, broken, func(e archive.Entry) error {
-		p := path.Join(dir, e.Name)
-		switch e.Kind {
-		case archive.Directory:
-			return files.Mkdir(ctx, ref, p, e.Mode)
-		case archive.File:
-			return files.WriteFile(ctx, ref, p, e.Mode, e.Body)
-		case archive.Symlink:
-			return s.symlink(ctx, ref, e.Target, p)
-		}
-		return errdefs.New(errdefs.Invalid, "bad_archive", "%s is neither a file, a directory nor a symbolic link", e.Name)
-	})
-}
-
-// symlink makes a link with the workspace's own ln.
-func (s *Server) symlink(ctx context.Context, ref, target, p string) error {
-	dir := "/"
-	if rest, home := strings.CutPrefix(p, "~/"); home { // which ln does not know; without a directory it runs in the home directory
-		dir, p = "", rest
-	}
-	exec, err := s.startExec(ctx, ref, api.StartExec{
-		ID: string(id.NewExec()), Kind: "process", Argv: []string{"ln", "-sfn", "--", target, p}, Dir: dir, Output: true, Label: "cp",
-	})
-	if err != nil {
-		return err
-	}
-	if exec.ExitCode == nil || *exec.ExitCode != 0 {
-		return errdefs.New(errdefs.Invalid, "link_failed", "making the link %s: %s", p, strings.TrimSpace(exec.Stderr+exec.Cause))
-	}
-	return nil
-}

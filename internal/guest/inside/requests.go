@@ -91,6 +91,8 @@ func (g *Guest) handle(r wire.Request) (any, []byte, error) {
 		return g.fileRead(a)
 	case wire.MethodFileWrite:
 		return with(r, func(a wire.WriteArgs) (any, error) { return nil, g.fileWrite(a, r.Blob) })
+	case wire.MethodFilePut:
+		return with(r, func(a wire.PutArgs) (any, error) { return nil, g.filePut(a, r.Blob) })
 	case wire.MethodFileList:
 		return with(r, g.fileList)
 	case wire.MethodFileStat:

@@ -101,6 +101,36 @@ func (f files) Write(ctx context.Context, path string, mode fs.FileMode, data io
 	}
 }
 
+// putBatch bounds the files of one request.
+const putBatch = 512
+
+// Put implements sandbox.Files. As many files as fit travel in one request.
+func (f files) Put(ctx context.Context, list []sandbox.NewFile) error {
+	for len(list) > 0 {
+		var args wire.PutArgs
+		var blob []byte
+		n := 0
+		for ; n < len(list) && n < putBatch; n++ {
+			next := list[n]
+			if len(blob)+len(next.Data) > wire.MaxBlob {
+				break
+			}
+			args.Files = append(args.Files, wire.NewFile{Path: next.Path, Mode: next.Mode, Target: next.Target, Size: int64(len(next.Data))})
+			blob = append(blob, next.Data...)
+		}
+		if n == 0 { // one that is too large for it
+			if err := f.Write(ctx, list[0].Path, list[0].Mode.Perm(), bytes.NewReader(list[0].Data)); err != nil {
+				return err
+			}
+			n = 1
+		} else if _, err := f.l.call(ctx, wire.MethodFilePut, args, blob, nil); err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
 // entryBytes is about what an entry of a directory takes besides its names.
 const entryBytes = 64
 

@@ -3,7 +3,9 @@ package link_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -142,5 +144,69 @@ func TestC2_RestoredReseeds(t *testing.T) {
 	}
 	if _, err := r.link.Restored(r.ctx(), link.RestoreInfo{Entropy: []byte{1}}); errdefs.CodeOf(err) != "entropy_short" {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestPut(t *testing.T) {
+	r := newRig(t)
+	f, ctx := r.link.Files(), r.ctx()
+	at := func(name string) string { return filepath.Join(r.dir, "tree", name) }
+	var list []sandbox.NewFile
+	want := map[string]string{}
+	for i := range 1500 { // more than fit into one request, in number and in bytes
+		name := fmt.Sprintf("d%d/f%d", i%7, i)
+		want[name] = strings.Repeat(name, i%100)
+		list = append(list, sandbox.NewFile{Path: at(name), Mode: 0o640, Data: []byte(want[name])})
+	}
+	want["large"] = string(pattern(1<<20 + 3))
+	list = append(list,
+		sandbox.NewFile{Path: at("large"), Mode: 0o755, Data: []byte(want["large"])},
+		sandbox.NewFile{Path: at("empty dir"), Mode: fs.ModeDir | 0o700},
+		sandbox.NewFile{Path: at("deep/link"), Mode: fs.ModeSymlink | 0o777, Target: "../d1/f1"},
+	)
+	for range 2 { // the second time everything is there
+		if err := f.Put(ctx, list); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range want {
+			if data, err := os.ReadFile(at(name)); err != nil || string(data) != text {
+				t.Fatalf("%s: %d bytes of %d, %v", name, len(data), len(text), err)
+			}
+		}
+	}
+	if info, err := os.Stat(at("d1/f1")); err != nil || info.Mode() != 0o640 {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if info, err := os.Stat(at("empty dir")); err != nil || info.Mode() != fs.ModeDir|0o700 {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if target, err := os.Readlink(at("deep/link")); err != nil || target != "../d1/f1" {
+		t.Errorf("%q, %v", target, err)
+	}
+	if err := f.Put(ctx, []sandbox.NewFile{{Path: at("large"), Mode: fs.ModeSymlink, Target: "x"}}); err != nil {
+		t.Errorf("a link in the place of a file: %v", err)
+	}
+	for _, c := range []struct {
+		file sandbox.NewFile
+		want string
+	}{
+		{sandbox.NewFile{Path: at("d1")}, "is_a_directory"},
+		{sandbox.NewFile{Path: at("d1"), Mode: fs.ModeSymlink, Target: "x"}, "is_a_directory"},
+		{sandbox.NewFile{Path: at("d1/f1/x")}, "not_a_directory"},
+		{sandbox.NewFile{Path: "relative"}, "path_invalid"},
+		{sandbox.NewFile{Path: at("pipe"), Mode: fs.ModeNamedPipe}, "file_special"},
+	} {
+		if err := f.Put(ctx, []sandbox.NewFile{c.file}); errdefs.CodeOf(err) != c.want {
+			t.Errorf("%+v: %v, want %s", c.file, err, c.want)
+		}
+	}
+	names, err := os.ReadDir(r.dir + "/tree")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if strings.HasPrefix(n.Name(), ".") {
+			t.Errorf("%s is left", n.Name())
+		}
 	}
 }

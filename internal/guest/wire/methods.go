@@ -13,6 +13,7 @@ const (
 	MethodExecResize  = "exec.resize"  // ResizeArgs → nothing
 	MethodFileRead    = "file.read"    // ReadArgs → ReadResult + blob
 	MethodFileWrite   = "file.write"   // WriteArgs + blob → nothing
+	MethodFilePut     = "file.put"     // PutArgs + blob → nothing
 	MethodFileList    = "file.list"    // ListArgs → ListResult
 	MethodFileStat    = "file.stat"    // PathArgs → FileInfo
 	MethodFileRemove  = "file.remove"  // RemoveArgs → nothing
@@ -81,6 +82,17 @@ type WriteArgs struct {
 	Offset int64
 	Commit bool
 	Abort  bool
+}
+
+// PutArgs go with file.put; the blob is the contents of the regular files, one after the other.
+type PutArgs struct{ Files []NewFile }
+
+// NewFile is sandbox.NewFile in this language.
+type NewFile struct {
+	Path   string
+	Mode   fs.FileMode
+	Target string `json:",omitempty"`
+	Size   int64  `json:",omitempty"` // of its part of the blob
 }
 
 // ListArgs go with file.list: entries after the name After, as many as fit.

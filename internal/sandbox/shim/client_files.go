@@ -40,6 +40,11 @@ func (f files) Write(ctx context.Context, path string, mode fs.FileMode, data io
 	return resp.Body.Close()
 }
 
+func (f files) Put(ctx context.Context, list []sandbox.NewFile) error {
+	_, err := living[none](ctx, f.c, pathFilePut, list)
+	return err
+}
+
 func (f files) List(ctx context.Context, path string) ([]sandbox.FileInfo, error) {
 	return living[[]sandbox.FileInfo](ctx, f.c, pathFileList, fileRequest{Path: path})
 }

@@ -52,6 +52,7 @@ const headerSize = "Perdure-File-Size"
 
 func (s *server) fileRoutes(mux *http.ServeMux) {
 	files := s.guest.Files()
+	handle(mux, pathFilePut, func(ctx context.Context, req []sandbox.NewFile) (none, error) { return none{}, files.Put(ctx, req) })
 	handle(mux, pathFileList, func(ctx context.Context, req fileRequest) ([]sandbox.FileInfo, error) {
 		return files.List(ctx, req.Path)
 	})

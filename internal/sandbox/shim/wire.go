@@ -37,6 +37,7 @@ const (
 	pathFileRead   = "/file/read"  // GET, answers bytes
 	pathFileWrite  = "/file/write" // PUT of bytes
 	pathFileList   = "/file/list"
+	pathFilePut    = "/file/put"
 	pathFileStat   = "/file/stat"
 	pathFileRemove = "/file/remove"
 	pathFileMkdir  = "/file/mkdir"

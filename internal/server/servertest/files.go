@@ -7,10 +7,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
 	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/archive"
 	"perdure.dev/perdure/internal/errdefs"
 )
 
@@ -90,6 +92,28 @@ func describe(info fs.FileInfo, dir, full string) api.FileInfo {
 		out.Target, _ = os.Readlink(full) // was a link a moment ago
 	}
 	return out
+}
+
+// Unpack writes an archive's files.
+func (b *Backend) Unpack(ctx context.Context, ref, p string, tar io.Reader) error {
+	return archive.Each(tar, func(err error) error {
+		return errdefs.Wrap(err, errdefs.Invalid, "bad_archive", "reading the archive")
+	}, func(e archive.Entry) error {
+		name := path.Join(p, e.Name)
+		switch e.Kind {
+		case archive.File:
+			return b.WriteFile(ctx, ref, name, e.Mode, e.Body)
+		case archive.Directory:
+			return b.Mkdir(ctx, ref, name, e.Mode)
+		case archive.Symlink:
+			full, err := b.at(ref, name)
+			if err != nil {
+				return err
+			}
+			return fileError(os.Symlink(e.Target, full), name)
+		}
+		return errdefs.New(errdefs.Invalid, "bad_archive", "%s is of another kind", e.Name)
+	})
 }
 
 // ListFiles lists a directory.

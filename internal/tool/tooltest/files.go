@@ -1,6 +1,7 @@
 package tooltest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -109,6 +110,24 @@ func (files) Remove(_ context.Context, path string, recursive bool) error {
 
 func (files) Mkdir(_ context.Context, path string, mode fs.FileMode) error {
 	return mapped(os.MkdirAll(path, mode), path)
+}
+
+func (f files) Put(ctx context.Context, list []sandbox.NewFile) error {
+	for _, n := range list {
+		var err error
+		switch n.Mode.Type() {
+		case fs.ModeDir:
+			err = f.Mkdir(ctx, n.Path, n.Mode.Perm())
+		case fs.ModeSymlink:
+			err = mapped(os.Symlink(n.Target, n.Path), n.Path)
+		default:
+			err = f.Write(ctx, n.Path, n.Mode, bytes.NewReader(n.Data))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (files) Watch(context.Context, string) (<-chan sandbox.FileChange, error) {
