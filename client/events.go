@@ -11,7 +11,6 @@ import (
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/errdefs"
-	"perdure.dev/perdure/internal/sse"
 )
 
 // Events follows a session after a seq: stored events, then live ones with deltas in between, until ctx ends (which yields no error), the
@@ -61,9 +60,9 @@ func (f *follower) connect(ctx context.Context) error {
 	}
 	defer res.Body.Close()
 	f.try.ok()
-	d := sse.NewDecoder(res.Body)
+	d := newDecoder(res.Body)
 	for {
-		m, err := d.Next()
+		m, err := d.next()
 		if err != nil {
 			return broken(err)
 		}
@@ -74,11 +73,11 @@ func (f *follower) connect(ctx context.Context) error {
 }
 
 // take passes one message on. The cursor moves with durable events alone.
-func (f *follower) take(m sse.Message) error {
-	switch m.Event {
+func (f *follower) take(m message) error {
+	switch m.event {
 	case "":
 		var ev api.Event
-		if err := json.Unmarshal(m.Data, &ev); err != nil {
+		if err := json.Unmarshal(m.data, &ev); err != nil {
 			return errdefs.Wrap(err, errdefs.Internal, "bad_answer", "reading an event")
 		}
 		switch {
@@ -91,12 +90,12 @@ func (f *follower) take(m sse.Message) error {
 		f.stopped = !f.yield(api.StreamItem{Event: &ev}, nil)
 	case api.DeltaEvent:
 		var delta api.Delta
-		if json.Unmarshal(m.Data, &delta) == nil {
+		if json.Unmarshal(m.data, &delta) == nil {
 			f.stopped = !f.yield(api.StreamItem{Delta: &delta}, nil)
 		}
 	case api.ErrorEvent:
 		var p api.Problem
-		if err := json.Unmarshal(m.Data, &p); err != nil {
+		if err := json.Unmarshal(m.data, &p); err != nil {
 			return errdefs.Wrap(err, errdefs.Internal, "bad_answer", "reading an error")
 		}
 		return p.Err()

@@ -12,7 +12,7 @@ var layers = map[string]int{
 	"api":              1,
 	"internal/errdefs": 0, "internal/clock": 0, "internal/id": 0, "internal/actor": 1,
 
-	"internal/archive": 1, "internal/sse": 1,
+	"internal/archive": 1,
 
 	"client":         2,
 	"internal/event": 2, "internal/sandbox": 2, "internal/snapshot": 2, "internal/layer": 2, "internal/egress": 2, "internal/guest/wire": 2,
@@ -100,8 +100,6 @@ func TestOnlyTheWiringImportsImplementations(t *testing.T) {
 // forbidden says what must not become part of a binary, and why.
 var forbidden = []struct{ binary, prefix, why string }{
 	{"cmd/perdure", "gvisor.dev/", "the command line must start in a few milliseconds; the engine is a binary of its own"},
-	{"cmd/perdure", "github.com/openai/", "the libraries of models' makers made three quarters of the binary, whose start every command waits for"},
-	{"cmd/perdure", "github.com/anthropics/", "the libraries of models' makers made three quarters of the binary, whose start every command waits for"},
 	{"cmd/perdure-guest", "gvisor.dev/", "the guest is copied into every sandbox"},
 	{"cmd/perdure-guest", "net/http", "the guest is copied into every sandbox"},
 	{"cmd/perdure-guest", "github.com/", "the guest is the standard library and the wire protocol"},

@@ -7,15 +7,16 @@ package anthropic
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"net/http"
-	"strings"
 	"time"
+
+	sdk "github.com/anthropics/anthropic-sdk-go/v2"
+	"github.com/anthropics/anthropic-sdk-go/v2/option"
 
 	"perdure.dev/perdure/internal/clock"
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/model"
-	"perdure.dev/perdure/internal/sse"
 )
 
 // DefaultBaseURL is Anthropic's own endpoint.
@@ -43,8 +44,9 @@ func Constructor(cfg Config) model.Constructor {
 
 // Provider is one model behind the API.
 type Provider struct {
-	name string
-	cfg  Config
+	name     string
+	cfg      Config
+	messages sdk.MessageService
 }
 
 var _ model.Provider = (*Provider)(nil)
@@ -70,7 +72,14 @@ func New(cfg Config, name string) (*Provider, error) {
 	if cfg.IdleTimeout == 0 {
 		cfg.IdleTimeout = 5 * time.Minute
 	}
-	return &Provider{name: name, cfg: cfg}, nil
+	opts := []option.RequestOption{
+		option.WithBaseURL(cfg.BaseURL), option.WithHTTPClient(cfg.HTTPClient), option.WithMaxRetries(0),
+		option.WithHeader("anthropic-version", "2023-06-01"),
+	}
+	if cfg.APIKey != "" {
+		opts = append(opts, option.WithHeader("X-Api-Key", cfg.APIKey))
+	}
+	return &Provider{name: name, cfg: cfg, messages: sdk.NewMessageService(opts...)}, nil
 }
 
 // leastOutput is how long an answer of a model may be of which nothing is known: every one can give that much.
@@ -89,44 +98,42 @@ func (p *Provider) Info() model.Info {
 
 // Chat asks the model.
 func (p *Provider) Chat(ctx context.Context, req model.Request, sink model.Sink) (model.Response, error) {
-	r, err := p.request(req)
+	params, err := p.params(req)
 	if err != nil {
 		return model.Response{}, err
 	}
-	header := http.Header{}
-	header.Set("Anthropic-Version", "2023-06-01")
-	if p.cfg.APIKey != "" {
-		header.Set("X-Api-Key", p.cfg.APIKey)
+	watched, alive, stop := model.WatchIdle(ctx, p.cfg.IdleTimeout)
+	defer stop()
+	stream := p.messages.NewStreaming(watched, params)
+	if err := stream.Err(); err != nil { // the stream has no decoder then: neither Next nor Close
+		return model.Response{}, model.StreamError(ctx, watched, p.classify(err))
 	}
-	at := model.Endpoint{
-		Client: p.cfg.HTTPClient, URL: strings.TrimSuffix(p.cfg.BaseURL, "/") + "/v1/messages", Header: header,
-		Idle: p.cfg.IdleTimeout, Clock: p.cfg.Clock, Fault: fault,
-	}
+	defer stream.Close()
 	var a answer
-	if err := at.Stream(ctx, r, func(m sse.Message) error { return p.take(&a, m.Data, sink) }); err != nil {
-		return model.Response{}, err
+	for stream.Next() {
+		alive()
+		if err := a.add(stream.Current(), sink); err != nil {
+			return model.Response{}, model.NewError(model.Network, err, "the model's answer is garbled")
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return model.Response{}, model.StreamError(ctx, watched, p.classify(err))
+	}
+	if ctx.Err() != nil {
+		return model.Response{}, model.StreamError(ctx, watched, ctx.Err())
 	}
 	return a.finish()
 }
 
-// take reads one event of the stream. Of those that it does not know there may be more one day.
-func (p *Provider) take(a *answer, data []byte, sink model.Sink) error {
-	var ev streamEvent
-	if len(data) == 0 {
-		return nil
+// classify turns the SDK's errors into ours; others come back as they are.
+func (p *Provider) classify(err error) error {
+	var api *sdk.Error
+	if !errors.As(err, &api) {
+		return err
 	}
-	if err := json.Unmarshal(data, &ev); err != nil {
-		return model.NewError(model.Network, err, "the model's answer is garbled")
+	var h http.Header
+	if api.Response != nil {
+		h = api.Response.Header
 	}
-	if ev.Type == "error" {
-		kind, message := fault(data)
-		return model.FromStatus(http.StatusOK, nil, kind, message, p.cfg.Clock.Now())
-	}
-	if err := a.add(ev, sink); err != nil {
-		return model.NewError(model.Network, err, "the model's answer is garbled")
-	}
-	if a.done {
-		return model.ErrDone
-	}
-	return nil
+	return model.FromStatus(api.StatusCode, h, string(api.Type()), api.Message, p.cfg.Clock.Now())
 }

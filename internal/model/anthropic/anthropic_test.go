@@ -163,32 +163,6 @@ func TestErrorWithinStream(t *testing.T) {
 	}
 }
 
-// Numbers that a proxy leaves out, events that nobody knows yet, and counts that come late do no harm.
-func TestLiberties(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/v1/messages" || r.Header.Get("X-Api-Key") != "k" || r.Header.Get("Anthropic-Version") == "" {
-			t.Errorf("%s with %v", r.URL, r.Header)
-		}
-		w.Header().Set("Content-Type", "text/event-stream")
-		stream(w, modeltest.Scene{})
-		send(w, "ping", map[string]any{})
-		send(w, "tomorrow", map[string]any{"index": 7})
-		block(w, 1, map[string]any{"type": "text", "text": "He"}, []map[string]any{{"type": "text_delta", "text": "llo"}, {"type": "new_delta"}}, true)
-		block(w, 4, map[string]any{"type": "tool_use", "id": "t", "name": "run", "input": map[string]any{"command": "ls"}}, nil, true)
-		send(w, "message_delta", map[string]any{"delta": map[string]any{"stop_reason": "tool_use"},
-			"usage": map[string]any{"input_tokens": 5, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 2, "output_tokens": 4}})
-		send(w, "message_stop", map[string]any{})
-	}))
-	defer s.Close()
-	r, err := provider(t, s.URL+"/").Chat(t.Context(), model.Request{Messages: []model.Message{{Role: model.User, Text: "hi"}}}, nil)
-	if err != nil || r.Text != "Hello" || len(r.ToolCalls) != 1 || string(r.ToolCalls[0].Arguments) != `{"command":"ls"}` || r.ToolCalls[0].Cut {
-		t.Errorf("%+v, %v", r, err)
-	}
-	if r.Usage.Input != 10 || r.Usage.Cached != 3 || r.Usage.Output != 4 || r.Stop != model.StopTools || r.Native != nil {
-		t.Errorf("%+v", r)
-	}
-}
-
 func TestMissingKey(t *testing.T) {
 	_, err := anthropic.New(anthropic.Config{}, "claude-x")
 	if errdefs.CodeOf(err) != "model_key_missing" || errdefs.HintOf(err) == "" {

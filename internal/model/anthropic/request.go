@@ -3,6 +3,9 @@ package anthropic
 import (
 	"encoding/json"
 
+	sdk "github.com/anthropics/anthropic-sdk-go/v2"
+	"github.com/anthropics/anthropic-sdk-go/v2/packages/param"
+
 	"perdure.dev/perdure/internal/model"
 )
 
@@ -12,128 +15,82 @@ type native struct {
 	Blocks []json.RawMessage `json:"anthropic_content"`
 }
 
-// messagesRequest and what it is made of are the request of https://docs.anthropic.com/en/api/messages.
-type messagesRequest struct {
-	Model     string    `json:"model"`
-	MaxTokens int       `json:"max_tokens"`
-	Stream    bool      `json:"stream"`
-	System    []*block  `json:"system,omitempty"`
-	Tools     []tool    `json:"tools,omitempty"`
-	Messages  []message `json:"messages"`
-}
-
-type tool struct {
-	Name        string                     `json:"name"`
-	Description string                     `json:"description"`
-	InputSchema map[string]json.RawMessage `json:"input_schema"`
-}
-
-type message struct {
-	Role    string   `json:"role"`
-	Content []*block `json:"content"`
-}
-
-// block is a text, a tool_use or a tool_result; or Raw, which goes as it is.
-type block struct {
-	Raw json.RawMessage `json:"-"`
-
-	Type      string          `json:"type"`
-	Text      string          `json:"text,omitempty"`
-	ID        string          `json:"id,omitempty"`
-	Name      string          `json:"name,omitempty"`
-	Input     json.RawMessage `json:"input,omitempty"`
-	ToolUseID string          `json:"tool_use_id,omitempty"`
-	Content   []*block        `json:"content,omitempty"`
-	IsError   bool            `json:"is_error,omitempty"`
-	Cache     *cache          `json:"cache_control,omitempty"`
-}
-
-type cache struct {
-	Type string `json:"type"`
-}
-
-// MarshalJSON writes the block, or what it stands for.
-func (b *block) MarshalJSON() ([]byte, error) {
-	if b.Raw != nil {
-		return b.Raw, nil
-	}
-	type plain block
-	return json.Marshal((*plain)(b))
-}
-
-func textBlock(text string) *block { return &block{Type: "text", Text: text} }
-
-func ephemeral() *cache { return &cache{Type: "ephemeral"} }
-
-func (p *Provider) request(req model.Request) (messagesRequest, error) {
-	out := messagesRequest{Model: p.name, MaxTokens: req.MaxOutput, Stream: true}
+func (p *Provider) params(req model.Request) (sdk.MessageNewParams, error) {
+	out := sdk.MessageNewParams{Model: p.name, MaxTokens: int64(req.MaxOutput)}
 	if out.MaxTokens == 0 {
-		out.MaxTokens = p.Info().MaxOutput
+		out.MaxTokens = int64(p.Info().MaxOutput)
 	}
 	for _, t := range req.Tools {
-		var schema map[string]json.RawMessage
-		if err := json.Unmarshal(t.Schema, &schema); err != nil {
+		var schema sdk.ToolInputSchemaParam
+		var rest map[string]any
+		if err := json.Unmarshal(t.Schema, &rest); err != nil {
 			return out, model.NewError(model.BadRequest, err, "the schema of tool %s is no JSON object", t.Name)
 		}
-		if schema == nil {
-			schema = map[string]json.RawMessage{}
-		}
-		schema["type"] = json.RawMessage(`"object"`)
-		out.Tools = append(out.Tools, tool{t.Name, t.Description, schema})
+		delete(rest, "type") // always "object", which the SDK writes
+		schema.ExtraFields = rest
+		out.Tools = append(out.Tools, sdk.ToolUnionParam{OfTool: &sdk.ToolParam{
+			Name: t.Name, Description: param.NewOpt(t.Description), InputSchema: schema,
+		}})
 	}
 	for _, m := range req.Messages {
 		if m.Role == model.System {
-			b := textBlock(m.Text)
-			b.Cache = ephemeral()
-			out.System = append(out.System, b)
+			out.System = append(out.System, sdk.TextBlockParam{Text: m.Text, CacheControl: sdk.NewCacheControlEphemeralParam()})
 			continue
 		}
-		role := "user"
-		if m.Role == model.Assistant {
-			role = "assistant"
+		content := blocks(m)
+		n := len(out.Messages) - 1
+		switch {
+		case m.Role == model.Assistant:
+			out.Messages = append(out.Messages, sdk.NewAssistantMessage(content...))
+		case n >= 0 && out.Messages[n].OfUser != nil: // results and user messages in a row are one message here
+			out.Messages[n].OfUser.Content = append(out.Messages[n].OfUser.Content, content...)
+		default:
+			out.Messages = append(out.Messages, sdk.NewUserMessage(content...))
 		}
-		if n := len(out.Messages) - 1; role == "user" && n >= 0 && out.Messages[n].Role == role {
-			// Results and user messages in a row are one message here.
-			out.Messages[n].Content = append(out.Messages[n].Content, blocks(m)...)
-			continue
-		}
-		out.Messages = append(out.Messages, message{role, blocks(m)})
 	}
 	markCache(out.Messages)
 	return out, nil
 }
 
 // markCache lets the provider cache everything up to the last block.
-func markCache(messages []message) {
-	if len(messages) == 0 || messages[len(messages)-1].Role != "user" {
+func markCache(messages []sdk.MessageParam) {
+	if len(messages) == 0 || messages[len(messages)-1].OfUser == nil {
 		return
 	}
-	if content := messages[len(messages)-1].Content; len(content) > 0 {
-		content[len(content)-1].Cache = ephemeral()
+	content := messages[len(messages)-1].OfUser.Content
+	if len(content) == 0 {
+		return
+	}
+	switch last := content[len(content)-1]; {
+	case last.OfText != nil:
+		last.OfText.CacheControl = sdk.NewCacheControlEphemeralParam()
+	case last.OfToolResult != nil:
+		last.OfToolResult.CacheControl = sdk.NewCacheControlEphemeralParam()
 	}
 }
 
-func blocks(m model.Message) []*block {
+func blocks(m model.Message) []sdk.ContentBlockParamUnion {
 	switch m.Role {
 	case model.Tool:
-		return []*block{{Type: "tool_result", ToolUseID: m.CallID, Content: []*block{textBlock(m.Text)}, IsError: m.Error}}
+		return []sdk.ContentBlockParamUnion{sdk.NewToolResultBlock(m.CallID, m.Text, m.Error)}
 	case model.Assistant:
-		var out []*block
 		var n native
 		if len(m.Native) > 0 && json.Unmarshal(m.Native, &n) == nil && len(n.Blocks) > 0 {
+			out := make([]sdk.ContentBlockParamUnion, 0, len(n.Blocks))
 			for _, b := range n.Blocks {
-				out = append(out, &block{Raw: b})
+				out = append(out, param.Override[sdk.ContentBlockParamUnion](b))
 			}
 			return out
 		}
+		var out []sdk.ContentBlockParamUnion
 		if m.Text != "" {
-			out = append(out, textBlock(m.Text))
+			out = append(out, sdk.NewTextBlock(m.Text))
 		}
 		for _, c := range m.ToolCalls {
-			out = append(out, &block{Type: "tool_use", ID: c.CallID, Name: c.Name, Input: model.WireArguments(c)})
+			out = append(out, sdk.NewToolUseBlock(c.CallID, model.WireArguments(c), c.Name))
 		}
 		return out
 	default:
-		return []*block{textBlock(m.Text)}
+		return []sdk.ContentBlockParamUnion{sdk.NewTextBlock(m.Text)}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 
+	sdk "github.com/openai/openai-go/v3"
+
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/model"
 )
@@ -13,80 +15,31 @@ type answer struct {
 	text, refusal strings.Builder
 	calls         []model.RawCall
 	index         map[int64]int // the wire's index of a call → its place in calls
-	reason        string        // finish_reason; "" while none has arrived
+	reason        string        // reasonreason; "" while none has arrived
 	usage         event.Usage
 }
 
-// chunk is a part of https://platform.openai.com/docs/api-reference/chat-streaming.
-type chunk struct {
-	Choices []struct {
-		Index        int64  `json:"index"`
-		FinishReason string `json:"finish_reason"`
-		Delta        struct {
-			Content   loose       `json:"content"`
-			Refusal   loose       `json:"refusal"`
-			Reasoning loose       `json:"reasoning_content"` // of DeepSeek, vLLM and others
-			ToolCalls []callDelta `json:"tool_calls"`
-		} `json:"delta"`
-	} `json:"choices"`
-	Usage *struct {
-		Prompt     int64 `json:"prompt_tokens"`
-		Completion int64 `json:"completion_tokens"`
-		Details    struct {
-			Cached int64 `json:"cached_tokens"`
-		} `json:"prompt_tokens_details"`
-	} `json:"usage"`
-}
-
-type callDelta struct {
-	Index    int64  `json:"index"`
-	ID       string `json:"id"`
-	Function struct {
-		Name      string `json:"name"`
-		Arguments loose  `json:"arguments"`
-	} `json:"function"`
-}
-
-// loose is a text as the endpoints of others write it: a string, null, a list of parts, or for arguments an object.
-type loose string
-
-// UnmarshalJSON never fails.
-func (l *loose) UnmarshalJSON(b []byte) error {
-	var text string
-	var parts []struct {
-		Text string `json:"text"`
-	}
-	switch {
-	case json.Unmarshal(b, &text) == nil: // null too
-		*l = loose(text)
-	case json.Unmarshal(b, &parts) == nil:
-		for _, p := range parts {
-			*l += loose(p.Text)
-		}
-	case b[0] == '{':
-		*l = loose(b)
-	}
-	return nil
-}
-
-func (a *answer) add(c chunk, sink model.Sink) {
-	if c.Usage != nil { // some endpoints repeat it on each chunk: the last one counts
+func (a *answer) add(chunk sdk.ChatCompletionChunk, sink model.Sink) {
+	if chunk.JSON.Usage.Valid() { // some endpoints repeat it on each chunk: the last one counts
 		a.usage = event.Usage{
-			Input: c.Usage.Prompt, Output: c.Usage.Completion, Cached: c.Usage.Details.Cached,
+			Input: chunk.Usage.PromptTokens, Output: chunk.Usage.CompletionTokens, Cached: chunk.Usage.PromptTokensDetails.CachedTokens,
 		}
 	}
-	for _, ch := range c.Choices {
+	for _, ch := range chunk.Choices {
 		if ch.Index != 0 {
 			continue
 		}
 		d := ch.Delta
 		if d.Content != "" {
-			a.text.WriteString(string(d.Content))
-			sink.Send(model.Delta{Text: string(d.Content)})
+			a.text.WriteString(d.Content)
+			sink.Send(model.Delta{Text: d.Content})
 		}
-		a.refusal.WriteString(string(d.Refusal))
-		if d.Reasoning != "" {
-			sink.Send(model.Delta{Thinking: string(d.Reasoning)})
+		a.refusal.WriteString(d.Refusal)
+		if raw, ok := d.JSON.ExtraFields["reasoning_content"]; ok { // DeepSeek, vLLM and others
+			var s string
+			if json.Unmarshal([]byte(raw.Raw()), &s) == nil && s != "" {
+				sink.Send(model.Delta{Thinking: s})
+			}
 		}
 		for _, t := range d.ToolCalls {
 			a.addCall(t, sink)
@@ -97,7 +50,7 @@ func (a *answer) add(c chunk, sink model.Sink) {
 	}
 }
 
-func (a *answer) addCall(t callDelta, sink model.Sink) {
+func (a *answer) addCall(t sdk.ChatCompletionChunkChoiceDeltaToolCall, sink model.Sink) {
 	i, ok := a.index[t.Index]
 	// Some endpoints give every call the index 0 and tell them apart by a new id alone.
 	if ok && t.ID != "" && a.calls[i].ID != "" && t.ID != a.calls[i].ID {
@@ -119,7 +72,7 @@ func (a *answer) addCall(t callDelta, sink model.Sink) {
 	if c.Name == "" {
 		c.Name = t.Function.Name
 	}
-	c.Arguments += string(t.Function.Arguments)
+	c.Arguments += t.Function.Arguments
 }
 
 func (a *answer) finish() (model.Response, error) {
@@ -158,25 +111,22 @@ func (a *answer) finish() (model.Response, error) {
 	return r, nil
 }
 
-// fault reads the error object of an error answer, or of a stream in which some endpoints send it. Without one, both words are empty.
-func fault(data []byte) (kind, message string) {
+// streamFault reads the error object that some endpoints send within a stream.
+func streamFault(data []byte) (kind, message string) {
 	var f struct {
 		Error json.RawMessage `json:"error"`
-	}
-	if json.Unmarshal(data, &f) != nil || len(f.Error) == 0 || string(f.Error) == "null" {
-		return "", ""
 	}
 	var o struct {
 		Type    string          `json:"type"`
 		Code    json.RawMessage `json:"code"`
 		Message string          `json:"message"`
 	}
-	if json.Unmarshal(f.Error, &o) != nil {
-		return "", strings.Trim(string(f.Error), `"`) // a text alone
+	if json.Unmarshal(data, &f) != nil || json.Unmarshal(f.Error, &o) != nil {
+		return "server_error", string(f.Error)
 	}
-	code := strings.Trim(string(o.Code), `"`)
-	if code == "null" {
-		code = ""
+	kind = strings.TrimSpace(o.Type + " " + strings.Trim(string(o.Code), `"`))
+	if kind == "" {
+		kind = "server_error"
 	}
-	return strings.TrimSpace(o.Type + " " + code), o.Message
+	return kind, o.Message
 }

@@ -5,17 +5,19 @@
 package openai
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
 
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/ssestream"
+
 	"perdure.dev/perdure/internal/clock"
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/model"
-	"perdure.dev/perdure/internal/sse"
 )
 
 // DefaultBaseURL is OpenAI's own endpoint.
@@ -45,6 +47,7 @@ func Constructor(cfg Config) model.Constructor {
 type Provider struct {
 	name string
 	cfg  Config
+	chat sdk.ChatCompletionService
 }
 
 var _ model.Provider = (*Provider)(nil)
@@ -70,7 +73,13 @@ func New(cfg Config, name string) (*Provider, error) {
 	if cfg.IdleTimeout == 0 {
 		cfg.IdleTimeout = 5 * time.Minute
 	}
-	return &Provider{name: name, cfg: cfg}, nil
+	opts := []option.RequestOption{
+		option.WithBaseURL(cfg.BaseURL), option.WithHTTPClient(cfg.HTTPClient), option.WithMaxRetries(0),
+	}
+	if cfg.APIKey != "" {
+		opts = append(opts, option.WithAPIKey(cfg.APIKey))
+	}
+	return &Provider{name: name, cfg: cfg, chat: sdk.NewChatCompletionService(opts...)}, nil
 }
 
 // Info returns what is known of the model.
@@ -82,42 +91,42 @@ func (p *Provider) Info() model.Info {
 
 // Chat asks the model.
 func (p *Provider) Chat(ctx context.Context, req model.Request, sink model.Sink) (model.Response, error) {
-	r, err := p.request(req)
+	params, err := p.params(req)
 	if err != nil {
 		return model.Response{}, err
 	}
-	header := http.Header{}
-	if p.cfg.APIKey != "" {
-		header.Set("Authorization", "Bearer "+p.cfg.APIKey)
-	}
-	at := model.Endpoint{
-		Client: p.cfg.HTTPClient, URL: strings.TrimSuffix(p.cfg.BaseURL, "/") + "/chat/completions", Header: header,
-		Idle: p.cfg.IdleTimeout, Clock: p.cfg.Clock, Fault: fault,
-	}
+	watched, alive, stop := model.WatchIdle(ctx, p.cfg.IdleTimeout)
+	defer stop()
+	stream := p.chat.NewStreaming(watched, params)
+	defer stream.Close()
 	var a answer
-	if err := at.Stream(ctx, r, func(m sse.Message) error { return p.take(&a, m.Data, sink) }); err != nil {
-		return model.Response{}, err
+	for stream.Next() {
+		alive()
+		a.add(stream.Current(), sink)
+	}
+	if err := stream.Err(); err != nil {
+		return model.Response{}, model.StreamError(ctx, watched, p.classify(err))
+	}
+	if ctx.Err() != nil { // the decoder reports a canceled read as a clean end
+		return model.Response{}, model.StreamError(ctx, watched, ctx.Err())
 	}
 	return a.finish()
 }
 
-// take reads one event of the stream.
-func (p *Provider) take(a *answer, data []byte, sink model.Sink) error {
-	if bytes.HasPrefix(data, []byte("[DONE]")) {
-		return model.ErrDone
-	}
-	if kind, message := fault(data); kind+message != "" {
-		if kind == "" {
-			kind = "server_error"
+// classify turns the SDK's errors into ours; others come back as they are.
+func (p *Provider) classify(err error) error {
+	var api *sdk.Error
+	if errors.As(err, &api) {
+		var h http.Header
+		if api.Response != nil {
+			h = api.Response.Header
 		}
-		return model.FromStatus(http.StatusOK, nil, kind, message, p.cfg.Clock.Now())
+		return model.FromStatus(api.StatusCode, h, strings.TrimSpace(api.Type+" "+api.Code), api.Message, p.cfg.Clock.Now())
 	}
-	var c chunk
-	if len(data) > 0 {
-		if err := json.Unmarshal(data, &c); err != nil {
-			return model.NewError(model.Network, err, "the model's answer is garbled")
-		}
+	var se *ssestream.StreamError
+	if errors.As(err, &se) {
+		kind, msg := streamFault(se.Event.Data)
+		return model.FromStatus(http.StatusOK, nil, kind, msg, p.cfg.Clock.Now())
 	}
-	a.add(c, sink)
-	return nil
+	return err
 }

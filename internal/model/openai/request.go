@@ -3,81 +3,63 @@ package openai
 import (
 	"encoding/json"
 
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/shared"
+
 	"perdure.dev/perdure/internal/model"
 )
 
-// chatRequest and what it is made of are the request of https://platform.openai.com/docs/api-reference/chat/create.
-type chatRequest struct {
-	Model               string          `json:"model"`
-	Messages            []message       `json:"messages"`
-	Tools               []tool          `json:"tools,omitempty"`
-	Stream              bool            `json:"stream"`
-	StreamOptions       map[string]bool `json:"stream_options"`
-	MaxTokens           int             `json:"max_tokens,omitempty"`
-	MaxCompletionTokens int             `json:"max_completion_tokens,omitempty"`
-}
-
-type message struct {
-	Role      string     `json:"role"`
-	Content   *string    `json:"content,omitempty"`
-	ToolCalls []toolCall `json:"tool_calls,omitempty"`
-	CallID    string     `json:"tool_call_id,omitempty"`
-}
-
-type toolCall struct {
-	ID       string   `json:"id"`
-	Type     string   `json:"type"`
-	Function function `json:"function"`
-}
-
-type function struct {
-	Name      string `json:"name"`
-	Arguments string `json:"arguments"`
-}
-
-type tool struct {
-	Type     string   `json:"type"`
-	Function toolSpec `json:"function"`
-}
-
-type toolSpec struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description"`
-	Parameters  json.RawMessage `json:"parameters"`
-}
-
-func (p *Provider) request(req model.Request) (chatRequest, error) {
-	out := chatRequest{Model: p.name, Stream: true, StreamOptions: map[string]bool{"include_usage": true}}
-	if p.cfg.BaseURL == DefaultBaseURL {
-		out.MaxCompletionTokens = req.MaxOutput
-	} else { // compatible endpoints mostly know only the older name
-		out.MaxTokens = req.MaxOutput
+func (p *Provider) params(req model.Request) (sdk.ChatCompletionNewParams, error) {
+	out := sdk.ChatCompletionNewParams{
+		Model:         p.name,
+		StreamOptions: sdk.ChatCompletionStreamOptionsParam{IncludeUsage: param.NewOpt(true)},
+	}
+	if req.MaxOutput > 0 {
+		if p.cfg.BaseURL == DefaultBaseURL {
+			out.MaxCompletionTokens = param.NewOpt(int64(req.MaxOutput))
+		} else { // compatible endpoints mostly know only the older name
+			out.MaxTokens = param.NewOpt(int64(req.MaxOutput))
+		}
 	}
 	for _, t := range req.Tools {
-		var schema map[string]json.RawMessage
+		var schema shared.FunctionParameters
 		if err := json.Unmarshal(t.Schema, &schema); err != nil {
 			return out, model.NewError(model.BadRequest, err, "the schema of tool %s is no JSON object", t.Name)
 		}
-		out.Tools = append(out.Tools, tool{Type: "function", Function: toolSpec{t.Name, t.Description, t.Schema}})
+		out.Tools = append(out.Tools, sdk.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{
+			Name: t.Name, Description: param.NewOpt(t.Description), Parameters: schema,
+		}))
 	}
 	for _, m := range req.Messages {
-		out.Messages = append(out.Messages, messageOf(m))
+		out.Messages = append(out.Messages, message(m))
 	}
 	return out, nil
 }
 
-func messageOf(m model.Message) message {
-	out := message{Role: string(m.Role), Content: &m.Text, CallID: m.CallID}
-	if m.Role != model.Assistant {
-		return out
+func message(m model.Message) sdk.ChatCompletionMessageParamUnion {
+	switch m.Role {
+	case model.System:
+		return sdk.SystemMessage(m.Text)
+	case model.Tool:
+		return sdk.ToolMessage(m.Text, m.CallID)
+	case model.Assistant:
+		a := &sdk.ChatCompletionAssistantMessageParam{}
+		if m.Text != "" {
+			a.Content.OfString = param.NewOpt(m.Text)
+		}
+		for _, c := range m.ToolCalls {
+			a.ToolCalls = append(a.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{
+				OfFunction: &sdk.ChatCompletionMessageFunctionToolCallParam{
+					ID: c.CallID,
+					Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{
+						Name: c.Name, Arguments: string(model.WireArguments(c)),
+					},
+				},
+			})
+		}
+		return sdk.ChatCompletionMessageParamUnion{OfAssistant: a}
+	default:
+		return sdk.UserMessage(m.Text)
 	}
-	if m.Text == "" {
-		out.Content = nil
-	}
-	for _, c := range m.ToolCalls {
-		out.ToolCalls = append(out.ToolCalls, toolCall{
-			ID: c.CallID, Type: "function", Function: function{Name: c.Name, Arguments: string(model.WireArguments(c))},
-		})
-	}
-	return out
 }

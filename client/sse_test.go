@@ -1,4 +1,4 @@
-package sse
+package client
 
 import (
 	"bytes"
@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-func decodeAll(s string) (out []Message) {
-	d := NewDecoder(strings.NewReader(s))
+func decodeAll(s string) (out []message) {
+	d := newDecoder(strings.NewReader(s))
 	for {
-		m, err := d.Next()
+		m, err := d.next()
 		if err != nil {
 			return out
 		}
@@ -36,10 +36,10 @@ func TestDecoder(t *testing.T) {
 		var got []string
 		for _, m := range decodeAll(x.in) {
 			id := "-"
-			if m.HasID {
-				id = m.ID
+			if m.hasID {
+				id = m.id
 			}
-			got = append(got, m.Event+"|"+id+"|"+string(m.Data))
+			got = append(got, m.event+"|"+id+"|"+string(m.data))
 		}
 		if s := strings.Join(got, ";"); s != x.want {
 			t.Errorf("%q decodes to %q, want %q", x.in, s, x.want)
@@ -57,20 +57,20 @@ func FuzzDecoder(f *testing.F) {
 		all := decodeAll(string(in))
 		for _, m := range all {
 			var b strings.Builder
-			if m.Event != "" {
-				b.WriteString("event: " + m.Event + "\n")
+			if m.event != "" {
+				b.WriteString("event: " + m.event + "\n")
 			}
-			if m.HasID {
-				b.WriteString("id: " + m.ID + "\n")
+			if m.hasID {
+				b.WriteString("id: " + m.id + "\n")
 			}
-			if m.Data != nil {
-				for line := range strings.SplitSeq(string(m.Data), "\n") {
+			if m.data != nil {
+				for line := range strings.SplitSeq(string(m.data), "\n") {
 					b.WriteString("data: " + line + "\n")
 				}
 			}
 			b.WriteString("\n")
 			again := decodeAll(b.String())
-			if len(again) != 1 || !bytes.Equal(again[0].Data, m.Data) || again[0].ID != m.ID || again[0].Event != m.Event {
+			if len(again) != 1 || !bytes.Equal(again[0].data, m.data) || again[0].id != m.id || again[0].event != m.event {
 				t.Fatalf("%+v is written as %q and read as %+v", m, b.String(), again)
 			}
 		}
@@ -84,9 +84,9 @@ func FuzzDecoder(f *testing.F) {
 }
 
 func TestDecoderRefusesEndlessLines(t *testing.T) {
-	d := NewDecoder(io.MultiReader(strings.NewReader("data: "), endless{}))
+	d := newDecoder(io.MultiReader(strings.NewReader("data: "), endless{}))
 	d.max = 1 << 16
-	if _, err := d.Next(); err == nil {
+	if _, err := d.next(); err == nil {
 		t.Error("a line without end was accepted")
 	}
 }

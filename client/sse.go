@@ -1,6 +1,4 @@
-// Package sse reads server-sent events, as https://html.spec.whatwg.org/multipage/server-sent-events.html has them: those of Perdure's own
-// API and those of models.
-package sse
+package client
 
 import (
 	"bufio"
@@ -13,64 +11,64 @@ import (
 // maxLine bounds a line of a stream, in bytes: an event holds at most one message or tool result.
 const maxLine = 64 << 20
 
-// Message is one event.
-type Message struct {
-	Event string // "" is the default
-	ID    string
-	HasID bool
-	Data  []byte
+// message is one server-sent event.
+type message struct {
+	event string // "" is the default
+	id    string
+	hasID bool
+	data  []byte
 }
 
-// Decoder reads events. One that the end of the stream cuts is not delivered.
-type Decoder struct {
+// decoder reads server-sent events, as https://html.spec.whatwg.org/multipage/server-sent-events.html has them. An event that the end of
+// the stream cuts is not delivered.
+type decoder struct {
 	r   *bufio.Reader
 	max int  // bytes of a line
 	eol bool // a CR ended the last line: skip the LF after it
 }
 
-// NewDecoder makes a Decoder of a stream.
-func NewDecoder(r io.Reader) *Decoder { return &Decoder{r: bufio.NewReader(r), max: maxLine} }
+func newDecoder(r io.Reader) *decoder { return &decoder{r: bufio.NewReader(r), max: maxLine} }
 
-// Next returns the next event that has data or an id; comments and retry fields are skipped.
-func (d *Decoder) Next() (Message, error) {
-	var m Message
+// next returns the next event that has data or an id; comments and retry fields are skipped.
+func (d *decoder) next() (message, error) {
+	var m message
 	seen := false
 	for {
 		line, err := d.line()
 		if err != nil {
-			return Message{}, err
+			return message{}, err
 		}
 		if len(line) == 0 {
 			if seen {
 				return m, nil
 			}
-			m = Message{}
+			m = message{}
 			continue
 		}
 		field, value, _ := bytes.Cut(line, []byte(":"))
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(field) {
 		case "event":
-			m.Event = string(value)
+			m.event = string(value)
 		case "data":
-			if m.Data != nil {
-				m.Data = append(m.Data, '\n')
+			if m.data != nil {
+				m.data = append(m.data, '\n')
 			}
-			m.Data = append(m.Data, value...)
-			if m.Data == nil {
-				m.Data = []byte{}
+			m.data = append(m.data, value...)
+			if m.data == nil {
+				m.data = []byte{}
 			}
 			seen = true
 		case "id":
 			if bytes.IndexByte(value, 0) < 0 {
-				m.ID, m.HasID, seen = string(value), true, true
+				m.id, m.hasID, seen = string(value), true, true
 			}
 		}
 	}
 }
 
 // line reads up to CR, LF or CRLF, which it leaves out.
-func (d *Decoder) line() ([]byte, error) {
+func (d *decoder) line() ([]byte, error) {
 	var line []byte
 	for {
 		c, err := d.r.ReadByte()
