@@ -188,7 +188,8 @@ func (a *attach) write(ctx context.Context, conn *websocket.Conn) {
 		}
 		piece, eof, more := a.in.next(sent)
 		if len(piece) > 0 {
-			msg := append(binary.BigEndian.AppendUint64([]byte{api.AttachStdin}, uint64(sent)), piece...)
+			msg := binary.BigEndian.AppendUint64(append(make([]byte, 0, api.AttachHeader+len(piece)), api.AttachStdin), uint64(sent))
+			msg = append(msg, piece...)
 			if conn.Write(ctx, websocket.MessageBinary, msg) != nil {
 				return
 			}

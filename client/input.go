@@ -8,9 +8,9 @@ import (
 
 // input holds what was read from standard input until the daemon has acknowledged it.
 type input struct {
-	mu      sync.Mutex // guards the fields below
-	base    int64      // offset of held[0]; what comes before is acknowledged
-	held    []byte
+	mu      sync.Mutex    // guards the fields below
+	base    int64         // offset of held[0]; what comes before is acknowledged
+	held    []byte        // bytes in it never change: what next has given away stays good
 	started bool          // base is known
 	eof     bool          // the reader has ended
 	eofAck  bool          // … and the daemon knows
@@ -19,8 +19,8 @@ type input struct {
 }
 
 const (
-	inputPiece  = 32 << 10 // bytes read, and sent, at once
-	inputWindow = 1 << 20  // bytes held at most
+	inputPiece  = 256 << 10 // bytes read, and sent, at once: each piece is a round trip into the sandbox
+	inputWindow = 1 << 20   // bytes held at most
 )
 
 func newInput() *input { return &input{changed: make(chan struct{})} }
@@ -55,7 +55,7 @@ func (in *input) next(from int64) (piece []byte, eof bool, more <-chan struct{})
 		return nil, false, in.changed
 	}
 	if len(rest) > 0 {
-		return append([]byte(nil), rest[:min(len(rest), inputPiece)]...), false, nil
+		return rest[:min(len(rest), inputPiece)], false, nil
 	}
 	return nil, in.eof && !in.eofAck, in.changed
 }
@@ -65,7 +65,7 @@ func (in *input) ack(offset int64, eof bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if n := min(offset-in.base, int64(len(in.held))); n > 0 {
-		in.held = append([]byte(nil), in.held[n:]...)
+		in.held = in.held[n:] // no copy: append makes one when it has to
 		in.base += n
 	}
 	in.eofAck = in.eofAck || eof

@@ -54,8 +54,8 @@ func (g *Guest) putFile(f wire.NewFile, data []byte) error {
 		return err
 	}
 	_, err = file.Write(data)
-	if err == nil {
-		err = file.Chmod(mode) // whatever the guest's umask
+	if info, serr := file.Stat(); err == nil && (serr != nil || info.Mode().Perm() != mode) { // for the guest's umask
+		err = file.Chmod(mode)
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
 		os.Remove(f.Path)

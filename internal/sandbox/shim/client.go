@@ -60,6 +60,9 @@ func (c *Client) Config() Config { return c.cfg }
 // Close lets go of idle connections. The sandbox is not touched.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// codeProtocol is the code of an answer that no shim of this build gives.
+const codeProtocol = "shim_protocol"
+
 // errGone means that nobody answers on the socket.
 var errGone = errors.New("the shim does not answer")
 
@@ -83,7 +86,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	defer resp.Body.Close()
 	var e wireError
 	if err := json.NewDecoder(resp.Body).Decode(&e); err != nil || e.Kind == "" {
-		return nil, errdefs.New(errdefs.Internal, "shim_protocol", "the shim answered %s", resp.Status)
+		return nil, errdefs.New(errdefs.Internal, codeProtocol, "the shim answered %s", resp.Status)
 	}
 	return nil, e.err()
 }

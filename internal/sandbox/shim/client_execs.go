@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -73,8 +74,19 @@ func (e execs) Signal(ctx context.Context, exec id.Exec, signal int) error {
 }
 
 func (e execs) Stdin(ctx context.Context, exec id.Exec, offset int64, data []byte, eof bool) error {
-	_, err := living[none](ctx, e.c, pathExecStdin, execRequest{ID: exec, Offset: offset, Data: data, EOF: eof})
-	return err
+	q := url.Values{"id": {string(exec)}, "offset": {strconv.FormatInt(offset, 10)}}
+	if eof {
+		q.Set("eof", "1")
+	}
+	resp, err := e.c.do(ctx, http.MethodPut, pathExecStdin, q, bytes.NewReader(data))
+	if errdefs.CodeOf(err) == codeProtocol { // a shim of a build before this way was there
+		_, err = living[none](ctx, e.c, pathExecStdin, execRequest{ID: exec, Offset: offset, Data: data, EOF: eof})
+		return err
+	}
+	if err != nil {
+		return e.c.explain(err)
+	}
+	return resp.Body.Close()
 }
 
 func (e execs) Resize(ctx context.Context, exec id.Exec, size sandbox.TerminalSize) error {

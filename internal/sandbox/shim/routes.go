@@ -28,6 +28,7 @@ func (s *server) execRoutes(mux *http.ServeMux) {
 	handle(mux, pathExecStdin, func(ctx context.Context, req execRequest) (none, error) {
 		return none{}, execs.Stdin(ctx, req.ID, req.Offset, req.Data, req.EOF)
 	})
+	mux.HandleFunc("PUT "+pathExecStdin, s.execStdin)
 	handle(mux, pathExecResize, func(ctx context.Context, req execRequest) (none, error) {
 		return none{}, execs.Resize(ctx, req.ID, req.Size)
 	})
@@ -46,6 +47,26 @@ func (s *server) execRoutes(mux *http.ServeMux) {
 		defer out.Close()
 		stream(w, out)
 	})
+}
+
+// execStdin takes input as the body, without the cost of JSON.
+func (s *server) execStdin(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	offset, err := strconv.ParseInt(q.Get("offset"), 10, 64)
+	if err != nil {
+		writeError(w, errdefs.Wrap(err, errdefs.Invalid, "bad_request", "read the offset"))
+		return
+	}
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		writeError(w, errdefs.Wrap(err, errdefs.Invalid, "bad_request", "read the input"))
+		return
+	}
+	if err := s.guest.Execs().Stdin(r.Context(), id.Exec(q.Get("id")), offset, data, q.Get("eof") == "1"); err != nil {
+		writeError(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 const headerSize = "Perdure-File-Size"
