@@ -136,6 +136,7 @@ func (o *options) run(ctx context.Context, session string) error {
 	if o.e.JSON {
 		return o.collect(ctx, c, session)
 	}
+	begun := st.Cause
 	st, err = o.attach(ctx, c, session, st)
 	var typed *errdefs.Error
 	if errors.As(err, &typed) && (typed.Code == "daemon_unreachable" || typed.Code == "daemon_not_started") {
@@ -143,6 +144,9 @@ func (o *options) run(ctx context.Context, session string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if st.Cause != begun && st.State != api.ExecLost { // which exit tells
+		o.e.Note("perdure: %s", env.Plain(st.Cause))
 	}
 	return exit(st)
 }
