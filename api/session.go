@@ -81,7 +81,7 @@ type Limits struct {
 	TurnTimeMS    int64 `json:"turn_time_ms,omitempty" minimum:"0" doc:"Wall time of one turn."`
 	MemoryBytes   int64 `json:"memory_bytes,omitempty" minimum:"0" doc:"RAM of the sandbox."`
 	DiskBytes     int64 `json:"disk_bytes,omitempty" minimum:"0" doc:"Files above the image."`
-	Processes     int   `json:"processes,omitempty" minimum:"0" doc:"Inside the sandbox."`
+	Processes     int   `json:"processes,omitempty" minimum:"0" doc:"Processes and threads in the workspace."`
 	ContextTokens int   `json:"context_tokens,omitempty" minimum:"0" doc:"The model's window, where the provider does not know it."`
 }
 

@@ -41,7 +41,7 @@ func (f *specFlags) add(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.turnTime, "max-turn-time", 0, "wall time of one turn")
 	fs.Var(&f.memory, "memory", "RAM, such as 512M or 2G")
 	fs.Var(&f.disk, "disk", "files above the image, such as 10G")
-	fs.IntVar(&f.processes, "max-processes", 0, "processes in the workspace")
+	fs.IntVar(&f.processes, "max-processes", 0, "processes and threads in the workspace")
 	fs.IntVar(&f.context, "context-tokens", 0, "the model's window, where the provider does not know it")
 }
 

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"perdure.dev/perdure/internal/guest/wire"
 )
 
 // cage is a control group of the sandbox's own kernel in which all commands are born, and the guest is not. It bounds how many processes
@@ -16,20 +18,38 @@ import (
 // since it does not bind root. A nil cage bounds nothing. See cgroup-v2.rst of the kernel's documentation.
 type cage struct{ dir *os.File }
 
-// confine sets the limit for all commands, those that run included; 0 takes it away. It fails where the kernel offers no such group.
-func (g *Guest) confine(limit int) error {
+// confine sets the limits for all commands, those that run included. It fails where the kernel offers no such group.
+func (g *Guest) confine(a wire.ConfineArgs) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.confineShared(a.Memory)
+	return g.confineProcesses(a.Processes)
+}
+
+// confineShared has /dev/shm take half of the memory, as on any machine: the engine would grant it half of the host's. No process can be
+// killed for what lies there. What has been used already is left alone.
+func (g *Guest) confineShared(memory int64) {
+	if memory <= 0 || pid() != 1 || g.shared || len(g.execs) > 0 {
+		return
+	}
+	if err := unix.Mount("none", "/dev/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=1777,size=%d", memory/2)); err != nil {
+		g.log.Warn("bounding /dev/shm", "err", err)
+		return
+	}
+	g.shared = true
+}
+
+func (g *Guest) confineProcesses(limit int) error {
 	if g.cage == nil {
 		if limit <= 0 {
 			return nil
 		}
 		if pid() != 1 {
-			return fail("unsupported", "limit_unsupported", "the guest is not process 1 of a sandbox, and bounds nothing")
+			return fail("unavailable", "limit_unsupported", "the guest is not process 1 of a sandbox, and bounds nothing")
 		}
 		c, err := newCage(filepath.Join(g.cfg.RunDir, "cgroup"))
 		if err != nil {
-			return fail("unsupported", "limit_unsupported", "the sandbox's kernel bounds no processes: %v", err)
+			return fail("unavailable", "limit_unsupported", "the sandbox's kernel bounds no processes: %v", err)
 		}
 		g.cage = c
 		for pid := range readProcs() { // those of before the cage, as after a restore

@@ -38,6 +38,7 @@ type Guest struct {
 	env      []string // the base environment, from Welcome
 	limits   wire.Limits
 	cage     *cage // what counts the commands' processes; nil: nothing does
+	shared   bool  // /dev/shm is bounded
 	execs    map[string]*command
 	finished []string // ids of commands that the host knows to have ended, oldest first
 	requests map[uint64]*request

@@ -139,7 +139,9 @@ func (g *Guest) startProcess(c *command) error {
 	if err != nil {
 		stdio.closeParent()
 		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
-			return fail("exhausted", "processes_exhausted", "no process could be started for %s: %v", path, err)
+			e := fail("exhausted", "processes_exhausted", "no process could be started for %s: %v", path, err)
+			e.Hint = "end what runs in the workspace: perdure ps lists it; the limit counts threads too"
+			return e
 		}
 		if errors.Is(err, fs.ErrNotExist) { // of a script: its interpreter
 			return fail("not_found", "command_not_found", "%s cannot be run: its interpreter is not there", path)

@@ -110,7 +110,7 @@ func (g *Guest) handle(r wire.Request) (any, []byte, error) {
 	case wire.MethodRestored:
 		return with(r, g.restored)
 	case wire.MethodConfine:
-		return with(r, func(a wire.ConfineArgs) (any, error) { return nil, g.confine(a.Processes) })
+		return with(r, func(a wire.ConfineArgs) (any, error) { return nil, g.confine(a) })
 	case wire.MethodRelieve:
 		return with(r, g.relieve)
 	}

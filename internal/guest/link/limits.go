@@ -6,10 +6,10 @@ import (
 	"perdure.dev/perdure/internal/guest/wire"
 )
 
-// Confine bounds how many processes and threads the commands may have at a time; 0: as many as they like. Errors: limit_unsupported, or
-// guest_method from a guest that is older than this.
-func (l *Link) Confine(ctx context.Context, processes int) error {
-	_, err := l.call(ctx, wire.MethodConfine, wire.ConfineArgs{Processes: processes}, nil, nil)
+// Confine bounds how many processes and threads the commands may have at a time, and by the sandbox's memory how much may lie in /dev/shm;
+// 0: as much as they like. Errors: limit_unsupported, or guest_method from a guest that is older than this.
+func (l *Link) Confine(ctx context.Context, processes int, memory int64) error {
+	_, err := l.call(ctx, wire.MethodConfine, wire.ConfineArgs{Processes: processes, Memory: memory}, nil, nil)
 	return err
 }
 

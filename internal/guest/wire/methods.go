@@ -140,8 +140,11 @@ type Process struct {
 	Exec      string `json:",omitempty"`
 }
 
-// ConfineArgs go with confine: how many processes and threads commands may have at a time; 0: as many as they like.
-type ConfineArgs struct{ Processes int }
+// ConfineArgs go with confine. Zero is no limit.
+type ConfineArgs struct {
+	Processes int   // how many processes and threads commands may have at a time
+	Memory    int64 // bytes of the sandbox, of which files in memory may take half
+}
 
 // RelieveArgs go with relieve: memory is short, and the largest process is to be killed.
 type RelieveArgs struct{ Limit int64 } // in bytes; told to people

@@ -49,6 +49,11 @@ func memoryLimit(t *testing.T, b *bench) {
 	if !strings.Contains(r.out, "it ended with 137") || !strings.Contains(r.Cause, "256 MiB") {
 		t.Errorf("%+v: %s", r.ExecStatus, r.out)
 	}
+	// Files in memory count, and no process could be ended for them: so there is room for half as much.
+	r = b.run(s, "head -c 400M /dev/zero >/dev/shm/x; stat -c %s /dev/shm/x; rm /dev/shm/x")
+	if size := strings.TrimSpace(r.out); size != strconv.Itoa(128<<20) {
+		t.Errorf("%s bytes in /dev/shm: %s", size, r.err)
+	}
 	if st := b.state(s); st.State != sandbox.Running {
 		t.Fatalf("the sandbox: %+v", st)
 	}
