@@ -38,7 +38,8 @@ type Driver interface {
 	// Start boots a sandbox on the given files. It returns when the guest answers.
 	Start(ctx context.Context, spec Spec) (Sandbox, error)
 	// Restore boots a sandbox from a memory image taken by the same driver; spec may name other directories, host name and
-	// session than the image was taken with. It returns when the guest answers.
+	// session than the image was taken with. It returns when the guest answers. An error with the code ImageRefused says that the image is
+	// whole, and that its files can be started, but not its processes here and now.
 	Restore(ctx context.Context, spec Spec, image Image) (Sandbox, error)
 	// Rollback puts image in the place of old: on success old is destroyed, on failure old is as it was.
 	// old may be paused. Engines without rollback in place use RestoreBeside.
@@ -167,6 +168,10 @@ type Warm interface {
 	// Persist brings everything to stable storage: after it, Image survives a host crash. It may run while the sandbox runs on.
 	Persist(ctx context.Context) error
 }
+
+// ImageRefused is the code of the error that a memory image does not fit this machine any more: another processor, or other files below
+// the layers.
+const ImageRefused = "image_refused"
 
 // Image is a stored memory image.
 type Image struct {

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"perdure.dev/perdure/internal/checkpoint"
@@ -60,7 +61,8 @@ func (s *Service) prepare(ctx context.Context, c id.Checkpoint, hash, driver str
 // close ends the use of the checkpoint's memory image. Sandboxes that were booted from it have it open themselves.
 func (r *restore) close() { r.opened.Close() }
 
-// boot makes a sandbox of the checkpoint beside whatever runs.
+// boot makes a sandbox of the checkpoint beside whatever runs. If the engine does not take the memory here any more, as after an upgrade of
+// the machine, it makes one of the files alone, and the report says so: a session must not be stuck.
 func (r *restore) boot(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, event.ResumeReport, error) {
 	var sb sandbox.Sandbox
 	var err error
@@ -68,6 +70,13 @@ func (r *restore) boot(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 		sb, err = r.driver.Restore(ctx, spec, r.image)
 	} else {
 		sb, err = r.driver.Start(ctx, spec)
+	}
+	if r.memory && errdefs.CodeOf(err) == sandbox.ImageRefused {
+		r.svc.cfg.Logger.Warn("memory is left behind", "session", spec.Session, "checkpoint", r.manifest.ID, "error", err)
+		files := *r // others may boot from r at the same time
+		files.memory = false
+		files.devolved = append(slices.Clone(r.devolved), "processes and memory: "+err.Error())
+		return files.boot(ctx, spec)
 	}
 	if err != nil {
 		return nil, event.ResumeReport{}, err

@@ -99,7 +99,8 @@ func ensureMounts(cache string) (string, error) {
 	})
 }
 
-// ensureTree fills a new directory and gives it a name by its content. Two processes may do so at the same time.
+// ensureTree fills a new directory and gives it a name by its content. Two processes may do so at the same time. A tree that is there and
+// has not the content of its name, since the machine went down before it was on the disk, is replaced: so nothing has to be synced.
 func ensureTree(cache, prefix string, fill func(dir string) error) (string, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
@@ -120,6 +121,14 @@ func ensureTree(cache, prefix string, fill func(dir string) error) (string, erro
 		return "", err
 	}
 	path := filepath.Join(cache, prefix+sum)
+	if have, err := treeHash(path); err == nil && have == sum {
+		return path, nil
+	}
+	damaged := tmp + ".damaged"
+	defer os.RemoveAll(damaged)
+	if err := os.Rename(path, damaged); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
 	if err := os.Rename(tmp, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"testing"
@@ -36,7 +37,7 @@ type eager struct {
 }
 
 func newEager(t testing.TB, opts gvisor.Options) eager {
-	opts.Spare = true
+	opts.Spare, opts.Log = true, slog.New(slog.NewTextHandler(t.Output(), nil)) // tells why one was not used
 	d := gvisor.New(opts)
 	// Asked for late, so that it is done before the test's directories go.
 	return eager{d, t, sync.OnceFunc(func() {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +40,7 @@ type Engine struct {
 	device    *os.File // the namespace's, until the gateway takes it
 	gateway   *gateway.Gateway
 	container *container.Container
+	hostFiles map[string]hostFile // see hostfiles.go
 	running   shim.Running
 	memory    *memoryGuard  // nil: memory is not limited
 	ended     chan struct{} // closed when the sandbox process was reaped
@@ -59,7 +61,7 @@ func New(cfg shim.Config, stateDir string, log *slog.Logger) (shim.Engine, error
 	if err := openLink(stateDir); err != nil {
 		return nil, err
 	}
-	return &Engine{cfg: cfg, dir: stateDir, conf: conf, log: log, ended: make(chan struct{})}, nil
+	return &Engine{cfg: cfg, dir: stateDir, conf: conf, log: log, ended: make(chan struct{}), hostFiles: map[string]hostFile{}}, nil
 }
 
 // Start implements shim.Engine.
@@ -70,6 +72,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	step := func(name string) { // of the log's line on where the time went
 		steps = append(steps, name, time.Since(began).Round(100*time.Microsecond))
 		began = time.Now()
+	}
+	if err := e.checkHostFiles(); err != nil {
+		return err
 	}
 	if err := e.mountRoot(); err != nil {
 		return err
@@ -103,16 +108,27 @@ func (e *Engine) Start(ctx context.Context) error {
 	} else {
 		err = c.Restore(e.conf, e.cfg.Image.Dir, false /* direct */, true /* background */, nil)
 	}
-	if err != nil {
-		code := "engine_failed"
-		if e.cfg.Image != nil {
-			code = "restore_failed"
-		}
-		return errdefs.Wrap(err, errdefs.Internal, code, "start the sandbox (%s)", e.bootLog())
+	switch {
+	case err != nil && refused(err):
+		return errdefs.Wrap(err, errdefs.Conflict, sandbox.ImageRefused, "the memory image does not fit this machine any more")
+	case err != nil && e.cfg.Image != nil:
+		return errdefs.Wrap(err, errdefs.Internal, "restore_failed", "start the sandbox (%s)", e.bootLog())
+	case err != nil:
+		return errdefs.Wrap(err, errdefs.Internal, "engine_failed", "start the sandbox (%s)", e.bootLog())
 	}
 	step("boot")
 	e.log.Info("sandbox made", steps...)
 	return nil
+}
+
+// refusals are how gVisor words that an image is whole but does not fit: it was taken on a processor with more features (cpuid), a file
+// that a process has open is gone (vfs), or the sandbox is described otherwise (specutils). Only the text crosses its socket.
+var refusals = []string{
+	"incompatible FeatureSet: ", "restore failed due to external file system state in corruption: ", "failed to handle restore spec validation: ",
+}
+
+func refused(err error) bool {
+	return slices.ContainsFunc(refusals, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
 // mountRoot puts the root file system in place.
@@ -223,11 +239,18 @@ func (e *Engine) Unpause(context.Context) error { return e.container.Resume() }
 
 // Save implements shim.Engine.
 func (e *Engine) Save(_ context.Context, dir string) error {
-	return e.container.Checkpoint(e.conf, dir, gsandbox.CheckpointOpts{
+	if err := e.mappedFiles(); err != nil { // before saving, which takes the mappings away
+		return err
+	}
+	err := e.container.Checkpoint(e.conf, dir, gsandbox.CheckpointOpts{
 		Compression:               statefile.CompressionLevelNone,
 		Resume:                    true,
 		ExcludeCommittedZeroPages: true,
 	})
+	if err != nil {
+		return err
+	}
+	return e.writeHostFiles(dir)
 }
 
 // Nudge implements shim.Engine: SIGUSR1 interrupts the guest's read.

@@ -41,6 +41,7 @@ func Main(ctx context.Context, args []string) int {
 		return probe()
 	}
 	installFilters()
+	collectLate()
 	cli.Run(nil, map[util.SubCommand]string{ // never returns
 		new(sentrycmd.Boot):   "internal",
 		new(lateGofer):        "internal",
