@@ -39,7 +39,7 @@ var arguments = map[string][]kind{
 	"cancel": {session}, "events": {session}, "show": {session}, "timeline": {session}, "verify": {session}, "wait": {session}, "undo": {session},
 	"checkpoint": {session}, "checkpoints": {session}, "checkpoints ls": {session}, "ps": {session}, "send": {session}, "python": {session}, "shell": {session},
 	"pause": {sessions}, "suspend": {sessions}, "stop": {sessions}, "resume": {sessions}, "rm": {sessions},
-	"exec": {session, other}, "fork": {point}, "rollback": {session, checkpoint}, "diff": {point, point}, "checkpoints rm": {points}, "cp": {location, location},
+	"exec": {session, other}, "kill": {session, other}, "fork": {point}, "rollback": {session, checkpoint}, "diff": {point, point}, "checkpoints rm": {points}, "cp": {location, location},
 }
 
 // flags are what some flags take.
@@ -47,6 +47,7 @@ var flags = map[string][]string{
 	"driver":    {"gvisor", "process"},
 	"log-level": {"debug", "info", "warn", "error"},
 	"for":       api.States(),
+	"signal":    {"TERM", "INT", "KILL", "HUP", "STOP", "CONT", "USR1", "USR2"},
 }
 
 // Add gives all commands below root their completion, and root the command that prints it, in a group of the help.

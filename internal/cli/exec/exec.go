@@ -19,7 +19,7 @@ import (
 
 // Commands are the commands of this package.
 func Commands(e *env.Env) []*cobra.Command {
-	return []*cobra.Command{newExec(e), newShell(e), newPython(e), newProcesses(e)}
+	return []*cobra.Command{newExec(e), newShell(e), newPython(e), newProcesses(e), newKill(e)}
 }
 
 // options are those of a command to run.
@@ -136,6 +136,11 @@ func (o *options) run(ctx context.Context, session string) error {
 	if o.e.JSON {
 		return o.collect(ctx, c, session)
 	}
+	if st.State == api.ExecRunning && st.Cause != "" { // why it does not run yet, or not as it was left
+		cause := env.Plain(st.Cause)
+		told := time.AfterFunc(tellAfter, func() { o.e.Note("perdure: %s", cause) })
+		defer told.Stop()
+	}
 	begun := st.Cause
 	st, err = o.attach(ctx, c, session, st)
 	var typed *errdefs.Error
@@ -161,6 +166,9 @@ func unrunnable(err error) int {
 	}
 	return 0
 }
+
+// tellAfter is how long a command may wait for another one without a word.
+const tellAfter = 300 * time.Millisecond
 
 // missing tells of a command that cannot be run as a shell does. With --json it is a finished command like any other.
 func (o *options) missing(ctx context.Context, c *client.Client, session string, code int, cause error) error {
