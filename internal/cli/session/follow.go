@@ -2,8 +2,10 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/client"
@@ -14,81 +16,106 @@ import (
 
 // transcript writes a session's work for people, as it happens.
 type transcript struct {
-	e         *env.Env
-	streaming bool // deltas of an answer are on the screen, and its line is open
+	e       *env.Env
+	client  *client.Client
+	session string
+	running *live  // the tool's command that runs, if any
+	failure string // of the model, as told last
+	// background: the call requested last is to return at once, and its command goes on.
+	requested  string
+	background bool
+
+	mu        sync.Mutex // guards what is below, and orders what is written
+	streaming bool       // deltas of an answer are on the screen, and its line is open
 }
 
 const (
-	shownLines = 8   // of a tool's output
+	shownLines = 8   // of a tool's result, unless its command was shown as it ran
 	shownWidth = 160 // characters of a line
 )
 
 // delta shows a piece of an answer on a terminal. Elsewhere the finished answer is enough.
 func (t *transcript) delta(d api.Delta) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.e.Terminal.Out() && d.Kind == "text" {
 		fmt.Fprint(t.e.Out, env.Plain(d.Text))
 		t.streaming = true
 	}
 }
 
-func (t *transcript) event(ev api.Event) {
+func (t *transcript) event(ctx context.Context, ev api.Event) {
 	switch event.Type(ev.Type) {
 	case event.MessageAgent:
-		d := payload[event.MessageAgentData](ev)
-		switch {
-		case t.streaming:
-			fmt.Fprintln(t.e.Out)
-		case d.Text != "":
-			fmt.Fprintln(t.e.Out, env.Plain(d.Text))
-		}
-		t.streaming = false
-		return
+		t.failure = ""
+		t.answer(payload[event.MessageAgentData](ev).Text)
 	case event.ModelFailed:
-		d := payload[event.ModelFailedData](ev)
-		t.line("! model: %s (%s)", d.Message, d.Code)
+		t.modelFailed(ev)
 	case event.MessageUser:
 		t.line("> %s", summary(ev))
 	case event.ToolRequested:
 		t.line("▸ %s", summary(ev))
+		args := struct{ Background bool }{}
+		_ = json.Unmarshal(payload[event.ToolRequestedData](ev).Arguments, &args) // what does not fit is not in the background
+		t.requested = ev.ID
+		t.background = args.Background
+	case event.ToolStarted:
+		if d := payload[event.ToolStartedData](ev); d.ExecID != "" && !(t.background && t.requested == ev.CausationID) {
+			t.stop()
+			t.running = t.watch(ctx, t.client, t.session, string(d.ExecID))
+		}
 	case event.ToolFinished:
-		d := payload[event.ToolFinishedData](ev)
-		t.output(d)
+		t.finished(payload[event.ToolFinishedData](ev), t.running)
+		t.running = nil
 	case event.ContextTrimmed, event.LimitWarned, event.LimitReached, event.CheckpointCreated, event.CheckpointFailed, event.SessionRolledBack,
 		event.WorkspaceLost, event.WorkspaceSuspended, event.WorkspaceStopped, event.WorkspaceResumed:
 		t.line("· %s %s", ev.Type, summary(ev))
 	}
 }
 
-func (t *transcript) line(format string, args ...any) {
+func (t *transcript) line(format string, args ...any) { t.write("", fmt.Sprintf(format, args...)) }
+
+// part is a line of what belongs to the line above it.
+func (t *transcript) part(format string, args ...any) { t.write("  ", fmt.Sprintf(format, args...)) }
+
+func (t *transcript) write(indent, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.streaming {
 		fmt.Fprintln(t.e.Out)
 		t.streaming = false
 	}
-	fmt.Fprintln(t.e.Out, env.OneLine(fmt.Sprintf(format, args...), shownWidth))
+	fmt.Fprintln(t.e.Out, indent+env.OneLine(text, shownWidth))
 }
 
-// output shows the beginning of a tool's result, indented.
-func (t *transcript) output(d event.ToolFinishedData) {
-	if d.Outcome != event.OutcomeOK {
-		t.line("  %s", d.Outcome)
+// answer shows an answer, unless its pieces are on the screen already.
+func (t *transcript) answer(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.streaming:
+		fmt.Fprintln(t.e.Out)
+	case text != "":
+		fmt.Fprintln(t.e.Out, env.Plain(text))
 	}
-	lines := strings.Split(strings.TrimSpace(d.Output), "\n")
-	for i, l := range lines {
-		if i == shownLines {
-			fmt.Fprintf(t.e.Out, "  … %d more lines\n", len(lines)-i)
-			return
-		}
-		if l != "" {
-			fmt.Fprintln(t.e.Out, "  "+env.OneLine(l, shownWidth))
-		}
+	t.streaming = false
+}
+
+// stop ends showing a command.
+func (t *transcript) stop() {
+	if t.running != nil {
+		t.running.cancel()
+		<-t.running.done
+		t.running = nil
 	}
 }
 
 // follow shows a session's events after a seq until no turn is in progress, and returns the session as it is then.
 func follow(ctx context.Context, e *env.Env, c *client.Client, name string, after uint64) (api.Session, error) {
-	t := &transcript{e: e}
+	t := &transcript{e: e, client: c, session: name}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer t.stop()
 	for item, err := range c.Events(ctx, name, after) {
 		switch {
 		case err != nil:
@@ -102,7 +129,7 @@ func follow(ctx context.Context, e *env.Env, c *client.Client, name string, afte
 			continue
 		}
 		if !e.JSON {
-			t.event(*item.Event)
+			t.event(ctx, *item.Event)
 		}
 		switch event.Type(item.Event.Type) {
 		case event.TurnFinished, event.SessionFinished, event.SessionFailed:
