@@ -114,8 +114,8 @@ func (e *Engine) Take(cfg shim.Config, stateDir string) shim.Engine {
 
 // release lets the gofer have the root.
 func (e *Engine) release(spec *specs.Spec) error {
-	if !e.container.IsSandboxRunning() {
-		return errdefs.New(errdefs.Unavailable, shim.SpareUnfit, "the spare sandbox has died")
+	if err := e.note(); err != nil {
+		return errdefs.Wrap(err, errdefs.Unavailable, shim.SpareUnfit, "the spare sandbox has died")
 	}
 	for _, m := range spec.Mounts {
 		if specutils.HasMountConfig(m) {
