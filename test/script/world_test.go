@@ -101,7 +101,7 @@ func (w *world) daemon() int {
 	return pid
 }
 
-// stop ends the daemon with a signal and returns when its lock is free.
+// stop ends the daemon with a signal and returns when its lock is free, or another daemon's, which a command has started in its place.
 func (w *world) stop(sig unix.Signal) error {
 	pid := w.daemon()
 	if pid == 0 {
@@ -111,7 +111,7 @@ func (w *world) stop(sig unix.Signal) error {
 		return err
 	}
 	return eventually(20*time.Second, func() error {
-		if w.daemon() != 0 {
+		if w.daemon() == pid {
 			return fmt.Errorf("the daemon %d is still there", pid)
 		}
 		return nil
