@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"os"
@@ -109,7 +110,11 @@ func ended(data string, exec id.Exec) bool {
 	}
 	var meta struct{ State string }
 	b, err := os.ReadFile(found[0])
-	return err == nil && json.Unmarshal(b, &meta) == nil && meta.State == api.ExecExited
+	if err != nil {
+		return false
+	}
+	lines := bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n")) // the last one counts
+	return json.Unmarshal(lines[len(lines)-1], &meta) == nil && meta.State == api.ExecExited
 }
 
 func size(path string) int64 {
