@@ -289,4 +289,14 @@ func (w *world) killSandbox(sid string) {
 	if killed == 0 {
 		w.t.Fatal("there was nothing to kill")
 	}
+	// Its shim learns of it a moment later.
+	ctx, cancel := w.timed()
+	defer cancel()
+	sb, err := gvisor.New(gvisor.Options{Engine: w.bins.Engine, Guest: w.bins.Guest, Cache: w.t.TempDir()}).Recover(ctx, filepath.Join(w.dir, "run", sid))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if st, err := sb.Wait(ctx); err != nil || st.State != sandbox.Dead {
+		w.t.Fatalf("it is %+v, %v", st, err)
+	}
 }
