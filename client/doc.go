@@ -9,7 +9,7 @@
 //   - Events yields every event exactly once, in order, across any number of broken connections. Deltas and comments do not move the cursor;
 //     a gap in the seqs counts as a broken connection.
 //   - Attach delivers every byte of output once and in order, and sends every byte of input once, across broken connections.
-//   - Errors of the API are *errdefs.Error again, with kind, code and hint. An unreachable daemon is daemon_unreachable, kind unavailable.
+//   - Errors of the API are *Error, with kind, code and hint. An unreachable daemon is daemon_unreachable, kind unavailable.
 //
 // A Client may be used by any number of goroutines.
 package client
