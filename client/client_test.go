@@ -38,6 +38,10 @@ func TestErrorsKeepKindCodeAndHint(t *testing.T) {
 	if errdefs.KindOf(err) != errdefs.NotFound || errdefs.CodeOf(err) != "session_not_found" || errdefs.HintOf(err) == "" {
 		t.Errorf("Session = %v (%s, %s)", err, errdefs.KindOf(err), errdefs.CodeOf(err))
 	}
+	var e *client.Error // the name that others have for it
+	if !errors.As(err, &e) || e.Kind != client.NotFound {
+		t.Errorf("Session = %#v", err)
+	}
 	_, err = c.CreateSession(t.Context(), api.CreateSession{Name: "NO"})
 	if errdefs.KindOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), "body.name") {
 		t.Errorf("CreateSession = %v", err)
