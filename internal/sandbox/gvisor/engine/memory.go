@@ -26,7 +26,7 @@ import (
 // long as it takes to end a process.
 const (
 	overhead = 64 << 20  // bytes that gVisor may hold for itself: its heap, its processes, page tables
-	reserve  = 128 << 20 // bytes that may be taken between two looks
+	reserve  = 512 << 20 // bytes that may be taken between two looks, and while a process is being ended, on a busy machine by several programs
 	fillRate = 4 << 30   // bytes that the fastest program touches in a second
 )
 

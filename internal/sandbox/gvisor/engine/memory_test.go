@@ -102,9 +102,9 @@ func TestMemoryGuard(t *testing.T) {
 // Whoever waits at the control group's limit gets room for as long as it takes; and if nothing can be ended, the kernel may kill.
 func TestMemoryGuardOfStuckProcesses(t *testing.T) {
 	files := newGroup(t, false)
-	const limit = 256 << 20
+	const limit = 1 << 30 // so that all numbers have as many digits: a file is longer than what the kernel takes
 	g := &memoryGuard{group: memoryGroup{dir: files.dir}, limit: limit, ceiling: limit + overhead + reserve, log: slog.New(slog.DiscardHandler)}
-	files.use(400, 30, 0)
+	files.use(1500, 30, 0)
 	files.write("memory.oom_control", "oom_kill_disable 1\nunder_oom 1\noom_kill 0\n")
 	_, err := g.look(t.Context(), func(context.Context, int64) (bool, error) {
 		if got := files.read("memory.limit_in_bytes"); got != fmt.Sprint(g.ceiling+reserve) {
@@ -116,7 +116,7 @@ func TestMemoryGuardOfStuckProcesses(t *testing.T) {
 	if got := files.read("memory.limit_in_bytes"); err != nil || got != fmt.Sprint(g.ceiling) {
 		t.Errorf("the limit is %s afterwards, %v", got, err)
 	}
-	files.use(400, 30, 0)
+	files.use(1500, 30, 0)
 	for range maxFailed {
 		if got := files.read("memory.oom_control"); !strings.HasPrefix(got, "oom_kill_disable 1") {
 			t.Error("the kernel may kill already")
