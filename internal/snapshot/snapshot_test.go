@@ -290,7 +290,7 @@ func TestRepairKeepsWhatIsGoodAndHealsTheRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.WriteAt([]byte("XXXXXXXX"), size/2); err != nil {
+	if _, err := f.WriteAt([]byte("damaged!"), size/2); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {

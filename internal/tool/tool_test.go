@@ -145,7 +145,7 @@ func TestBackgroundCommands(t *testing.T) {
 		if time.Now().After(late) {
 			t.Fatal("its output does not come")
 		}
-		time.Sleep(5 * time.Millisecond) // it writes when it likes
+		time.Sleep(5 * time.Millisecond) // between two looks; nothing tells that a background command has written
 	}
 	if r := b.do("processes", m{"action": "read", "exec_id": "server", "offset": 3}); !strings.Contains(r.Output, "nothing after byte 3") {
 		t.Errorf("%+v", r)
@@ -207,11 +207,15 @@ func TestDeadSandboxInterrupts(t *testing.T) {
 	b := newBench(t)
 	done := make(chan tool.Result, 1)
 	go func() { done <- b.as("long", "run", m{"command": "echo begun; exec sleep 100"}) }()
+	late := time.Now().Add(10 * time.Second)
 	for {
 		if st, err := b.box.Execs().Status(t.Context(), "long"); err == nil && st.StdoutSize > 0 {
 			break
 		}
-		time.Sleep(5 * time.Millisecond) // it begins when it likes
+		if time.Now().After(late) {
+			t.Fatal("it does not begin")
+		}
+		time.Sleep(5 * time.Millisecond) // between two looks; nothing tells that a command has written
 	}
 	if err := b.box.Lose(t.Context(), "the machine was switched off"); err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func (d *Driver) AwaitSpare(ctx context.Context, spec sandbox.Spec) bool {
 	for s.ready == nil && ctx.Err() == nil {
 		if s.busy {
 			s.mu.Unlock()
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(5 * time.Millisecond) // between two looks: the one that is being made ends or fails by itself
 			s.mu.Lock()
 			continue
 		}

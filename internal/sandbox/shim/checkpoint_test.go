@@ -40,7 +40,7 @@ func TestS4_SilentCallerDoesNotKeepTheSandboxPaused(t *testing.T) {
 		"of a build that gives no signs": {talk: func(*json.Encoder, <-chan struct{}) {}, want: "the caller stands still", after: stillnessLimit},
 		"slow but at work": {signs: true, after: 5 * time.Minute, talk: func(lines *json.Encoder, _ <-chan struct{}) {
 			quiet := giveSigns(lines)
-			time.Sleep(5 * time.Minute)
+			time.Sleep(5 * time.Minute) // of the clock of synctest, which costs no time
 			quiet()
 			_ = lines.Encode(checkpointLine{CutOK: true})
 		}},
