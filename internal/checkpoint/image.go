@@ -371,6 +371,30 @@ func (s *Store) DestroyLineage(ctx context.Context, first id.Session) error {
 	return s.images.Destroy(ctx, snapshot.Lineage(first))
 }
 
+// Unseal removes what Seal may have stored of a checkpoint that was deleted meanwhile; with its lineage, if that is gone too.
+func (s *Store) Unseal(ctx context.Context, m Manifest, exists func(first id.Session) (bool, error)) error {
+	if m.Memory == nil {
+		return nil
+	}
+	if there, err := exists(id.Session(m.lineage())); err != nil {
+		return err
+	} else if !there {
+		return s.images.Destroy(ctx, m.lineage())
+	}
+	return s.removeImage(ctx, m)
+}
+
+// removeImage deletes a checkpoint's image from the store; its chunks go with the next Collect.
+func (s *Store) removeImage(ctx context.Context, m Manifest) error {
+	if err := s.images.Delete(ctx, m.lineage(), string(m.ID)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed[m.lineage()] = struct{}{}
+	return nil
+}
+
 // SweepLineages deletes the images of sessions that are not there any more, as after a crash in the middle of a deletion. It is for a start.
 func (s *Store) SweepLineages(ctx context.Context, exists func(first id.Session) (bool, error)) error {
 	return s.images.Sweep(ctx, func(l snapshot.Lineage) (bool, error) { return exists(id.Session(l)) })

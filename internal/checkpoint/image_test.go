@@ -168,3 +168,25 @@ func TestDamageInBothImagesIsAnError(t *testing.T) {
 		}
 	}
 }
+
+// TestUnsealLeavesNothingOfADeletedCheckpoint seals one that is deleted at the same time, with its session or without.
+func TestUnsealLeavesNothingOfADeletedCheckpoint(t *testing.T) {
+	for _, session := range []bool{true, false} {
+		x := take(t)
+		if err := x.dirs.Trash(x.dirs.Checkpoint(x.m.ID)); err != nil { // the deletion looked before the image was stored
+			t.Fatal(err)
+		}
+		if err := x.store.Unseal(t.Context(), x.m, func(id.Session) (bool, error) { return session, nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.store.Collect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := os.ReadDir(filepath.Join(x.dirs.Root, "images")); err != nil || len(left) > 0 {
+			t.Errorf("session there %v: %v is left, %v", session, left, err)
+		}
+		if keys, err := os.ReadDir(filepath.Join(x.dirs.Root, "keys")); err != nil || len(keys) > 0 != session {
+			t.Errorf("session there %v: keys %v, %v", session, keys, err)
+		}
+	}
+}

@@ -307,12 +307,9 @@ func (s *Store) Delete(ctx context.Context, c id.Checkpoint) error {
 	s.forget(c)
 	// The image first: once the manifest is gone nobody knows where it is. Whose manifest is damaged keeps it until its lineage goes.
 	if m, err := s.Read(c, ""); err == nil && m.Memory != nil {
-		if err := s.images.Delete(ctx, m.lineage(), string(c)); err != nil {
+		if err := s.removeImage(ctx, m); err != nil {
 			return err
 		}
-		s.mu.Lock()
-		s.changed[m.lineage()] = struct{}{}
-		s.mu.Unlock()
 	}
 	return s.dirs.Trash(s.dirs.Checkpoint(c))
 }

@@ -170,6 +170,10 @@ func (l *live) sealLater(m checkpoint.Manifest) {
 
 func (l *live) sealNow(ctx context.Context, m checkpoint.Manifest) {
 	l.svc.sealing.Lock() // one at a time: it is disk work that must not crowd out the sandboxes'
+	if !l.has(m.ID) {
+		l.svc.sealing.Unlock()
+		return // deleted meanwhile
+	}
 	err := l.svc.checkpoints.Seal(ctx, m)
 	if err == nil {
 		l.svc.shed(ctx)
@@ -178,8 +182,11 @@ func (l *live) sealNow(ctx context.Context, m checkpoint.Manifest) {
 	if ctx.Err() != nil {
 		return // the next daemon goes on
 	}
-	if !slices.ContainsFunc(l.state().Checkpoints, func(c session.Checkpoint) bool { return c.ID == m.ID }) {
-		return // deleted meanwhile
+	if !l.has(m.ID) { // deleted meanwhile, perhaps before its image was stored
+		if err := l.svc.checkpoints.Unseal(ctx, m, l.svc.exists(ctx)); err != nil && ctx.Err() == nil {
+			l.svc.cfg.Logger.Warn("cannot delete the image of a deleted checkpoint", "checkpoint", m.ID, "error", err)
+		}
+		return
 	}
 	d := event.Draft{Type: event.CheckpointDurable, ActorID: systemActor, Data: event.CheckpointDurableData{CheckpointID: m.ID}}
 	if err != nil {
@@ -190,6 +197,25 @@ func (l *live) sealNow(ctx context.Context, m checkpoint.Manifest) {
 	}
 	if _, err := l.append(ctx, d); err != nil && ctx.Err() == nil && !isNotFound(err) {
 		l.svc.cfg.Logger.Error("cannot record that a checkpoint is durable", "session", l.id, "checkpoint", m.ID, "error", err)
+	}
+}
+
+// has says whether the session is there and has the checkpoint.
+func (l *live) has(c id.Checkpoint) bool {
+	l.mu.Lock()
+	gone := l.gone
+	l.mu.Unlock()
+	return gone == nil && slices.ContainsFunc(l.state().Checkpoints, func(k session.Checkpoint) bool { return k.ID == c })
+}
+
+// exists returns what says whether a session is there, one that was deleted and has forks included.
+func (s *Service) exists(ctx context.Context) func(id.Session) (bool, error) {
+	return func(sid id.Session) (bool, error) {
+		_, err := s.cfg.Log.Read(ctx, sid, 0, 1)
+		if isNotFound(err) {
+			return false, nil
+		}
+		return true, err
 	}
 }
 

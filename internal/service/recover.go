@@ -352,13 +352,7 @@ func (s *Service) removeOrphans(ctx context.Context, known map[id.Session]bool, 
 			return err
 		}
 	}
-	return s.checkpoints.SweepLineages(ctx, func(first id.Session) (bool, error) {
-		_, err := s.cfg.Log.Read(ctx, first, 0, 1) // also of one that was deleted and has forks
-		if isNotFound(err) {
-			return false, nil
-		}
-		return true, err
-	})
+	return s.checkpoints.SweepLineages(ctx, s.exists(ctx))
 }
 
 // removeSandbox ends a sandbox of unknown driver that nobody owns.
