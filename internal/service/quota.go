@@ -51,9 +51,35 @@ type quota struct {
 	sandbox sandbox.Sandbox
 	limit   int64
 
+	growth
 	warned bool
-	over   int64 // how much there was when programs were last killed for it; 0: it is below the limit
-	kills  int   // how often that was, since it was below
+}
+
+// growth decides from successive sizes when programs are to be killed.
+type growth struct {
+	over    int64 // how much there was when the killed had ended; 0: it is below the limit
+	kills   int   // how often programs were killed, since it was below
+	settles bool  // programs have been killed since the last look
+}
+
+// exceeded reports whether used is a reason to kill. The look after a kill only says where the killed left off: they wrote on between
+// the look and their end, and whoever started since is not to pay for it.
+func (g *growth) exceeded(used, limit int64) bool {
+	settles := g.settles
+	g.settles = false
+	switch {
+	case used <= limit:
+		g.over, g.kills = 0, 0
+		return false
+	case settles:
+		g.over = used
+		return false
+	case used <= g.over:
+		return false
+	}
+	g.over, g.settles = used, true
+	g.kills++
+	return true
 }
 
 func (q *quota) look(ctx context.Context) error {
@@ -69,13 +95,8 @@ func (q *quota) look(ctx context.Context) error {
 		}
 		used += n
 	}
-	switch {
-	case used > q.limit && used > q.over:
-		q.over = used
-		q.kills++
+	if q.exceeded(used, q.limit) {
 		return q.enforce(ctx, used)
-	case used <= q.limit:
-		q.over, q.kills = 0, 0
 	}
 	if used*10 >= q.limit*8 && !q.warned {
 		q.warned = true
