@@ -37,9 +37,11 @@ func (d Dirs) At(point string) {
 // Make creates the directories that are always there.
 func (d Dirs) Make() error {
 	for _, name := range []string{"layers", "checkpoints", "sessions", "run", "trash"} {
-		if err := os.MkdirAll(filepath.Join(d.Root, name), 0o700); err != nil {
+		dir := filepath.Join(d.Root, name)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
+		spread(dir)
 	}
 	return nil
 }

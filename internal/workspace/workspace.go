@@ -67,6 +67,7 @@ func Open(dirs Dirs, session id.Session, image string) (*Workspace, error) {
 	}
 	b, err := os.ReadFile(w.file())
 	if errors.Is(err, fs.ErrNotExist) {
+		spread(w.home)
 		return w, nil
 	}
 	if err == nil {

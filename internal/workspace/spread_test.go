@@ -1,0 +1,37 @@
+package workspace_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"perdure.dev/perdure/internal/workspace"
+)
+
+// Where files come and go together, they must not do so beside those that are needed next.
+func TestNewFilesDoNotPayForDeletedOnes(t *testing.T) {
+	_, dirs := open(t)
+	if _, err := workspace.Open(dirs, "sess_test", "host"); err != nil {
+		t.Fatal(err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dirs.Root, &fs); err != nil {
+		t.Fatal(err)
+	}
+	if fs.Type != unix.EXT4_SUPER_MAGIC {
+		t.Skip("only ext4 has the flag")
+	}
+	for _, dir := range []string{dirs.Layers(), filepath.Join(dirs.Root, "run"), filepath.Join(dirs.Session("sess_test"), "workspace")} {
+		f, err := os.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flags, err := unix.IoctlGetUint32(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+		f.Close()
+		if err != nil || flags&0x00020000 == 0 {
+			t.Errorf("%s: flags %#x, %v", dir, flags, err)
+		}
+	}
+}
