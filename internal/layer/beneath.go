@@ -127,8 +127,8 @@ func walkOpened(ctx context.Context, dir, prefix string, at *os.File, fn visit) 
 	return nil
 }
 
-// walkLive is walk for a directory in which a program may be at work: what vanishes meanwhile is passed over.
-func walkLive(ctx context.Context, dir string, fn func(path string, s Stamp) error) error {
+// walk calls fn for each path below dir in lexical order, parents first. A program may be at work there: what vanishes meanwhile is passed over.
+func walk(ctx context.Context, dir string, fn func(path string, s Stamp) error) error {
 	return walkBeneath(ctx, dir, func(path string, st *unix.Stat_t, handle *os.File) error {
 		opaque := false
 		if handle != nil {

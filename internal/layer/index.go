@@ -2,9 +2,7 @@ package layer
 
 import (
 	"context"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -56,26 +54,6 @@ func Scan(ctx context.Context, dir string) (Index, error) {
 		return nil
 	})
 	return x, err
-}
-
-// walk calls fn for each path below dir in lexical order, parents first.
-func walk(ctx context.Context, dir string, fn func(path string, s Stamp) error) error {
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if path == dir {
-			return nil
-		}
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
-		}
-		s, err := stampOf(path)
-		if err != nil {
-			return err
-		}
-		return fn(path[len(dir)+1:], s)
-	})
 }
 
 func stampOf(path string) (Stamp, error) {

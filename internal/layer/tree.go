@@ -18,7 +18,7 @@ type node struct {
 func tree(ctx context.Context, layers []string) (*node, error) {
 	root := &node{s: Stamp{Mode: dirMode}, children: map[string]*node{}}
 	for _, dir := range layers {
-		err := walkLive(ctx, dir, func(path string, s Stamp) error {
+		err := walk(ctx, dir, func(path string, s Stamp) error {
 			root.put(path, Source{dir, path}, s)
 			return nil
 		})
