@@ -140,23 +140,6 @@ func walk(ctx context.Context, dir string, fn func(path string, s Stamp) error) 
 	})
 }
 
-// DiskUsage returns the bytes that what is below dir takes on disk, a file with several names once. A program may be at work there.
-func DiskUsage(ctx context.Context, dir string) (int64, error) {
-	var total int64
-	seen := map[uint64]bool{}
-	err := walkBeneath(ctx, dir, func(_ string, st *unix.Stat_t, handle *os.File) error {
-		if handle == nil && st.Nlink > 1 {
-			if seen[st.Ino] {
-				return nil
-			}
-			seen[st.Ino] = true
-		}
-		total += st.Blocks * 512
-		return nil
-	})
-	return total, err
-}
-
 // Source is where a layer has a file. The zero value is nowhere.
 type Source struct{ dir, path string }
 
