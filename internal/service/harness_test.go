@@ -43,6 +43,8 @@ type world struct {
 	// Set before open, or never:
 	step     func(point string)                  // called at the named points of operations
 	wrap     func(sandbox.Driver) sandbox.Driver // stands between the service and the process driver
+	wrapLog  func(event.Log) event.Log           // stands between the service and the store
+	harness  func(agent.Harness) agent.Harness   // stands between the service and the agent
 	noImages bool                                // memory images do not stay as files
 }
 
@@ -112,13 +114,20 @@ func (w *world) open() {
 	}
 	clk := clock.System{}
 	models := model.Registry{"scripted": scripted.Constructor(clk)}
-	loop := agent.New(agent.Options{Models: models, Clock: clk, Logger: log})
+	var loop agent.Harness = agent.New(agent.Options{Models: models, Clock: clk, Logger: log})
+	if w.harness != nil {
+		loop = w.harness(loop)
+	}
+	var events event.Log = w.db
+	if w.wrapLog != nil {
+		events = w.wrapLog(events)
+	}
 	var proc sandbox.Driver = process.New(process.Options{Engine: w.bins.Engine, Guest: w.bins.Guest, Log: log})
 	if w.wrap != nil {
 		proc = w.wrap(proc)
 	}
 	w.svc = service.New(context.WithoutCancel(w.t.Context()), service.Config{
-		Log: w.db, Rows: w.db, Dirs: dirs, Images: images, ImageCache: imageCache, Clock: clk, Logger: log, DefaultDriver: gvisor.Name,
+		Log: events, Rows: w.db, Dirs: dirs, Images: images, ImageCache: imageCache, Clock: clk, Logger: log, DefaultDriver: gvisor.Name,
 		Drivers: map[string]sandbox.Driver{
 			gvisor.Name:  gvisor.New(gvisor.Options{Engine: w.bins.Engine, Guest: w.bins.Guest, Cache: filepath.Join(w.dir, "cache"), Log: log}),
 			process.Name: proc,

@@ -31,6 +31,7 @@ func (s *Service) Recover(ctx context.Context) error {
 		return err
 	}
 	f := store.Filter{}
+	var taken []*live
 	for {
 		rows, more, err := s.cfg.Rows.Sessions(ctx, f)
 		if err != nil {
@@ -38,9 +39,12 @@ func (s *Service) Recover(ctx context.Context) error {
 		}
 		for _, row := range rows {
 			known[row.ID] = true
-			if err := s.recoverSession(ctx, row, owned); err != nil {
+			l, err := s.recoverSession(ctx, row, owned)
+			if err != nil {
 				// One broken session must not keep the others from their daemon.
 				s.cfg.Logger.Error("cannot take up a session", "session", row.ID, "name", row.Name, "error", err)
+			} else if l != nil {
+				taken = append(taken, l)
 			}
 		}
 		if !more {
@@ -50,12 +54,16 @@ func (s *Service) Recover(ctx context.Context) error {
 	}
 	if unread > 0 {
 		s.cfg.Logger.Warn("nothing is swept: a journal that cannot be read may name what seems to belong to nobody", "journals", unread)
-		return nil
-	}
-	if err := s.removeOrphans(ctx, known, owned, needed); err != nil {
+	} else if err := s.removeOrphans(ctx, known, owned, needed); err != nil {
 		return err
 	}
-	s.sweepLater()
+	// Only now: a harness wakes workspaces and takes checkpoints, which would look as if they belonged to nobody.
+	for _, l := range taken {
+		l.kick()
+	}
+	if unread == 0 {
+		s.sweepLater()
+	}
 	return nil
 }
 
@@ -117,25 +125,27 @@ func (l *live) heal(ctx context.Context) error {
 		if err := l.recoverJournal(ctx, *j, owned); err != nil {
 			return err
 		}
+		l.sealUnsealed(ctx)
 	}
 	return l.readopt(ctx, owned)
 }
 
-func (s *Service) recoverSession(ctx context.Context, row store.Session, owned map[id.Sandbox]bool) error {
+// recoverSession takes up one session, and returns it if its harness may have something to do.
+func (s *Service) recoverSession(ctx context.Context, row store.Session, owned map[id.Sandbox]bool) (*live, error) {
 	if row.Workspace.SandboxID != "" {
 		owned[row.Workspace.SandboxID] = true
 	}
 	j, err := (&live{svc: s, id: row.ID}).readJournal()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	running := row.Workspace.State == session.WorkspaceRunning || row.Workspace.State == session.WorkspacePaused
 	if j == nil && !running && row.Status != session.StatusRunning && !s.unsealed(ctx, row) {
-		return nil // nothing to take up, and nothing to keep in memory
+		return nil, nil // nothing to take up, and nothing to keep in memory
 	}
 	l, err := s.liveByID(ctx, row.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	err = l.operate(ctx, func() error {
 		if j != nil {
@@ -149,11 +159,10 @@ func (s *Service) recoverSession(ctx context.Context, row store.Session, owned m
 		return l.workspace.Sweep()
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l.sealUnsealed(ctx)
-	l.kick()
-	return nil
+	return l, nil
 }
 
 // readopt finds the sandbox that the log says is running, or records its loss.
