@@ -252,6 +252,7 @@ func (l *live) lose(ctx context.Context, sb sandbox.Sandbox, cause string) error
 	}
 	_, err := l.append(ctx, event.Draft{Type: event.WorkspaceLost, ActorID: systemActor, Data: event.WorkspaceLostData{SandboxID: sb.ID(), Cause: cause}})
 	if err != nil {
+		l.setSandbox(nil) // nobody is to ask the dead one; the next operation tries again, see heal
 		return err
 	}
 	l.svc.at("sandbox.lost")

@@ -90,6 +90,7 @@ func (l *live) rollbackLive(ctx context.Context, st session.State, r *restore, t
 		return back(errors.Join(err, l.svc.cfg.Dirs.Trash(spec.StateDir)))
 	}
 	ctx = context.WithoutCancel(ctx) // from here on it goes to its end
+	l.setSandbox(nil)                // the old one is gone: should the rest fail, the next operation finishes it, see heal
 	if err := l.finishRollback(ctx, j, sb, report); err != nil {
 		return rolledBack{}, err
 	}
