@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"syscall"
 	"time"
 
 	"gopkg.in/yaml.v3"
@@ -126,7 +127,7 @@ func (t *Turn) UnmarshalYAML(n *yaml.Node) error {
 
 // Load reads a script from a YAML or JSON file. Errors: script_not_found, script_invalid.
 func Load(file string) (*Script, error) {
-	b, err := os.ReadFile(file)
+	b, err := read(file)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, errdefs.New(errdefs.NotFound, "script_not_found", "there is no script %s", file).
@@ -137,6 +138,30 @@ func Load(file string) (*Script, error) {
 		}
 	}
 	return Parse(file, b)
+}
+
+// maxScript is how many bytes a script may have.
+const maxScript = 16 << 20
+
+// read reads a regular file. Anything else may have no end, or none for long: a device, or a FIFO that nobody writes to.
+func read(file string) ([]byte, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, errors.New("it is no regular file")
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxScript+1))
+	if err == nil && len(b) > maxScript {
+		err = fmt.Errorf("it has more than %d bytes", maxScript)
+	}
+	return b, err
 }
 
 // Parse reads a script; file is its name for messages.

@@ -1,8 +1,10 @@
 package scripted_test
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"perdure.dev/perdure/internal/clock"
@@ -67,5 +69,24 @@ func TestBadScripts(t *testing.T) {
 	_, err := scripted.Load(filepath.Join(t.TempDir(), "none.yaml"))
 	if errdefs.CodeOf(err) != "script_not_found" {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestScriptsThatNeverEnd names files that would be read for ever, or until memory is full.
+func TestScriptsThatNeverEnd(t *testing.T) {
+	fifo, large := filepath.Join(t.TempDir(), "fifo"), filepath.Join(t.TempDir(), "large")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(large, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(large, 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"/dev/zero", fifo, large, t.TempDir()} {
+		if _, err := scripted.Load(file); errdefs.CodeOf(err) != "script_invalid" {
+			t.Errorf("%s: %v", file, err)
+		}
 	}
 }
