@@ -96,6 +96,9 @@ func (s *Service) DeleteCheckpoint(ctx context.Context, c id.Checkpoint) error {
 			return errdefs.New(errdefs.Conflict, "checkpoint_in_use", "session %s sleeps on checkpoint %s", st.Name, c).
 				WithHint("perdure resume %s first", st.Name)
 		}
+		if s.inUse(c) {
+			return errdefs.New(errdefs.Conflict, "checkpoint_in_use", "checkpoint %s is being restored", c).WithHint("try again in a moment")
+		}
 		return l.deleteCheckpoint(ctx, c, "asked")
 	})
 }

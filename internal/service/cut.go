@@ -251,8 +251,8 @@ func (s *Service) lineage(ctx context.Context, st session.State) (id.Session, er
 // keepAutomatic is how many automatic checkpoints of each kind a session keeps.
 const keepAutomatic = 3
 
-// retain deletes automatic checkpoints that newer ones of their kind have replaced. What the workspace stands on, and what undo
-// needs, stays.
+// retain deletes automatic checkpoints that newer ones of their kind have replaced. What the workspace stands on, what undo
+// needs, and what is being restored, stays.
 func (l *live) retain(ctx context.Context) {
 	st := l.state()
 	count := map[event.CheckpointKind]int{}
@@ -260,7 +260,7 @@ func (l *live) retain(ctx context.Context) {
 		if c.Kind == event.KindUser || c.Kind == event.KindAgent || c.Keep || c.ID == st.Undo || c.ID == st.Workspace.Base {
 			continue
 		}
-		if count[c.Kind]++; count[c.Kind] <= keepAutomatic {
+		if count[c.Kind]++; count[c.Kind] <= keepAutomatic || l.svc.inUse(c.ID) {
 			continue
 		}
 		if err := l.deleteCheckpoint(ctx, c.ID, "retention"); err != nil {

@@ -25,6 +25,7 @@ type restore struct {
 	memory   bool     // the image will be used
 	devolved []string // why not, if the checkpoint has one
 	begun    time.Time
+	release  func()
 }
 
 // prepare checks a checkpoint before anything is touched.
@@ -41,6 +42,7 @@ func (s *Service) prepare(ctx context.Context, c id.Checkpoint, hash, driver str
 	if r.opened, err = s.checkpoints.Open(ctx, c, hash); err != nil {
 		return nil, err
 	}
+	r.release = s.use(c)
 	r.manifest, r.image = r.opened.Manifest, r.opened.Image
 	if row.State == session.CheckpointFailed {
 		r.devolved = append(r.devolved, "certainty about its files: "+row.FailMessage)
@@ -58,8 +60,32 @@ func (s *Service) prepare(ctx context.Context, c id.Checkpoint, hash, driver str
 	return r, nil
 }
 
-// close ends the use of the checkpoint's memory image. Sandboxes that were booted from it have it open themselves.
-func (r *restore) close() { r.opened.Close() }
+// close ends the use of the checkpoint. Sandboxes that were booted from its memory image have that open themselves.
+func (r *restore) close() {
+	r.release()
+	r.opened.Close()
+}
+
+// use keeps a checkpoint from being deleted until release is called, once.
+func (s *Service) use(c id.Checkpoint) (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.using[c]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.using[c]--; s.using[c] == 0 {
+			delete(s.using, c)
+		}
+	}
+}
+
+// inUse reports whether somebody restores a checkpoint.
+func (s *Service) inUse(c id.Checkpoint) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.using[c] > 0
+}
 
 // boot makes a sandbox of the checkpoint beside whatever runs. If the engine does not take the memory here any more, as after an upgrade of
 // the machine, it makes one of the files alone, and the report says so: a session must not be stuck.

@@ -78,8 +78,9 @@ type Service struct {
 
 	sealing sync.Mutex // held while a checkpoint is being made durable
 
-	mu      sync.Mutex // guards lives, closing
+	mu      sync.Mutex // guards what follows
 	lives   map[id.Session]*live
+	using   map[id.Checkpoint]int // how many restores there are of each
 	closing bool
 }
 
@@ -91,7 +92,7 @@ func New(ctx context.Context, cfg Config) *Service {
 	run, stop := context.WithCancelCause(ctx)
 	return &Service{
 		cfg: cfg, checkpoints: checkpoint.NewStore(cfg.Dirs, cfg.Images), owner: id.NewLease(), started: cfg.Clock.Now(),
-		run: run, stop: stop, lives: map[id.Session]*live{},
+		run: run, stop: stop, lives: map[id.Session]*live{}, using: map[id.Checkpoint]int{},
 	}
 }
 

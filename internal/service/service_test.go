@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox/gvisor"
 	"perdure.dev/perdure/internal/sandbox/process"
 )
 
@@ -185,4 +187,24 @@ func TestArtifactIsReadByItsSessionAndItsForks(t *testing.T) {
 	if _, err := w.svc.Artifact(w.ctx(), "other", name); errdefs.CodeOf(err) != "artifact_not_found" {
 		t.Errorf("another session: %v", err)
 	}
+}
+
+// TestRollbackKeepsTheCheckpointItGoesTo goes back to the oldest automatic checkpoint that is kept, while the one that is taken on the way
+// is one too many.
+func TestRollbackKeepsTheCheckpointItGoesTo(t *testing.T) {
+	w := newWorld(t)
+	w.create("a", gvisor.Name)
+	var first string
+	for _, text := range []string{"one", "two", "three", "four"} {
+		w.sh("a", "echo "+text+" > /root/file")
+		s, err := w.svc.SuspendSession(w.ctx(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first = cmp.Or(first, s.Workspace.CheckpointID)
+	}
+	if _, err := w.svc.RollbackSession(w.ctx(), "a", api.RollbackSession{Checkpoint: first}); err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.sh("a", "cat /root/file"), "one")
 }
