@@ -246,11 +246,15 @@ func (c *Client) RestoreReport(ctx context.Context) (sandbox.RestoreReport, erro
 // Destroy implements sandbox.Sandbox.
 func (c *Client) Destroy(ctx context.Context) error { return c.destroy(ctx, destroyRequest{}) }
 
-// destroyRetry is how long destroy waits before it asks a silent shim again.
-const destroyRetry = 10 * time.Millisecond
+// destroyRetry is how long destroy waits before it asks a silent shim again, and startPatience how long it lets one start that already has
+// a sandbox. Such a one waits for a guest, which may never answer: nothing is lost if it does not come to listen, and its caller waits.
+const (
+	destroyRetry  = 10 * time.Millisecond
+	startPatience = 2 * time.Second
+)
 
 func (c *Client) destroy(ctx context.Context, req destroyRequest) error {
-	for {
+	for waited := time.Duration(0); ; waited += destroyRetry {
 		_, err := call[none](ctx, c, pathDestroy, req)
 		if err != nil && !errors.Is(err, errGone) {
 			return err
@@ -258,6 +262,11 @@ func (c *Client) destroy(ctx context.Context, req destroyRequest) error {
 		// A shim that is alive and does not answer is about to end, or it is starting still for a daemon that has died: that one would
 		// live on, so it is asked again until it listens.
 		if alive, aerr := shimAlive(c.dir); err == nil || aerr != nil || !alive {
+			break
+		}
+		if shim, starting := c.starting(); starting && waited >= startPatience {
+			shim.Kill()
+			req.Replaced = req.Replaced || c.cfg.Image != nil // it has not taken the spool over: see server.own
 			break
 		}
 		select {
@@ -276,6 +285,13 @@ func (c *Client) destroy(ctx context.Context, req destroyRequest) error {
 	}
 	c.Close()
 	return emptyDir(c.dir)
+}
+
+// starting reports whether the shim has a sandbox and does not listen yet, so that it waits for a guest.
+func (c *Client) starting() (Process, bool) {
+	r, err := readRecord(c.dir)
+	_, serr := os.Lstat(filepath.Join(c.dir, socketFile))
+	return r.Shim, err == nil && len(r.Running.Processes) > 0 && errors.Is(serr, fs.ErrNotExist)
 }
 
 // clear ends what a dead shim left.
