@@ -106,7 +106,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	if e.cfg.Image == nil {
 		err = c.Start(e.conf)
 	} else {
-		err = c.Restore(e.conf, e.cfg.Image.Dir, false /* direct */, true /* background */, nil)
+		err = e.restore(e.cfg.Image.Dir)
 	}
 	switch {
 	case err != nil && refused(err):

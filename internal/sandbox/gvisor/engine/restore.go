@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"fmt"
+	"os"
+	_ "unsafe" // for go:linkname
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+	gsandbox "gvisor.dev/gvisor/runsc/sandbox"
+	"gvisor.dev/gvisor/runsc/specutils"
+)
+
+// gVisor's own container.Restore takes an image in files. All that it does is done here by its own functions, but for the files.
+
+//go:linkname startContainer gvisor.dev/gvisor/runsc/container.(*Container).startImpl
+func startContainer(c *container.Container, conf *config.Config, action string, root func(*config.Config, *specs.Spec) error, sub startSub) error
+
+type startSub = func(spec *specs.Spec, conf *config.Config, cid string, stdio, gofer, filestores []*os.File, device *os.File, mounts []specutils.GoferMountConf) error
+
+//go:linkname connectSandbox gvisor.dev/gvisor/runsc/sandbox.(*Sandbox).sandboxConnect
+func connectSandbox(s *gsandbox.Sandbox) (*urpc.Client, error)
+
+//go:linkname setupNetwork gvisor.dev/gvisor/runsc/sandbox.setupNetwork
+func setupNetwork(conn *urpc.Client, pid int, conf *config.Config, disableIPv6, restore bool) error
+
+// restore loads the image in dir into the container. It returns when the processes run; pages follow in the background.
+//
+// Given files, the sandbox reads the pages with up to 128 threads. Each has the same right to a processor as the one thread that loads the
+// kernel's state, so where cores are few that thread comes last. Hence the image comes by way of the shim, which reads with few.
+//
+// Memory is charged to the control group of who first touches it. A sandbox with a limit therefore reads by itself.
+func (e *Engine) restore(dir string) error {
+	if limited(e.cfg) {
+		return e.container.Restore(e.conf, dir, false /* direct */, true /* background */, nil)
+	}
+	image, err := serveImage(dir)
+	if err != nil {
+		return err
+	}
+	defer image.Close() // the sandbox has its copy
+	box := e.container.Sandbox
+	return startContainer(e.container, e.conf, "restore", func(conf *config.Config, _ *specs.Spec) error {
+		conn, err := connectSandbox(box)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if err := setupNetwork(conn, box.Pid.Load(), conf, false, true); err != nil {
+			return fmt.Errorf("set up the network: %w", err)
+		}
+		opt := boot.RestoreOpts{Background: true, UseCheckpointGofer: true}
+		opt.Files = []*os.File{image}
+		if err := conn.Call(boot.ContMgrRestore, &opt, nil); err != nil {
+			return fmt.Errorf("restore the kernel: %w", err)
+		}
+		box.Restored = true
+		return nil
+	}, box.RestoreSubcontainer)
+}
