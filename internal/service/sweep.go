@@ -80,11 +80,11 @@ func (s *Service) layersInUse(ctx context.Context) (map[id.Layer]bool, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		w, err := workspace.Open(s.cfg.Dirs, id.Session(e.Name()), "")
+		g, ok, err := workspace.Live(s.cfg.Dirs, id.Session(e.Name()))
 		if err != nil {
 			return nil, err
 		}
-		if g, ok := w.Current(); ok {
+		if ok {
 			for _, l := range g.Chain() {
 				used[l] = true
 			}

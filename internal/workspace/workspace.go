@@ -61,22 +61,48 @@ type state struct {
 
 // Open reads a session's workspace, or makes an empty one.
 func Open(dirs Dirs, session id.Session, image string) (*Workspace, error) {
-	w := &Workspace{dirs: dirs, home: filepath.Join(dirs.Session(session), "workspace"), image: image}
+	w := &Workspace{dirs: dirs, home: home(dirs, session), image: image}
 	if err := os.MkdirAll(w.home, 0o700); err != nil {
 		return nil, err
 	}
+	known, err := w.read()
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		spread(w.home)
+	}
+	return w, nil
+}
+
+// Live returns the live generation of a session's workspace, if there is one. It makes nothing, so that whoever looks at a session that is
+// being deleted does not bring its directory back.
+func Live(dirs Dirs, session id.Session) (Generation, bool, error) {
+	w := &Workspace{dirs: dirs, home: home(dirs, session)}
+	if _, err := w.read(); err != nil {
+		return Generation{}, false, err
+	}
+	g, ok := w.Current()
+	return g, ok, nil
+}
+
+func home(dirs Dirs, session id.Session) string {
+	return filepath.Join(dirs.Session(session), "workspace")
+}
+
+// read reports whether anything has been written of the workspace.
+func (w *Workspace) read() (known bool, err error) {
 	b, err := os.ReadFile(w.file())
 	if errors.Is(err, fs.ErrNotExist) {
-		spread(w.home)
-		return w, nil
+		return false, nil
 	}
 	if err == nil {
 		err = json.Unmarshal(b, &w.state)
 	}
 	if err != nil {
-		return nil, errdefs.Wrap(err, errdefs.Corrupt, "workspace_corrupt", "cannot read %s", w.file())
+		return false, errdefs.Wrap(err, errdefs.Corrupt, "workspace_corrupt", "cannot read %s", w.file())
 	}
-	return w, nil
+	return true, nil
 }
 
 func (w *Workspace) file() string { return filepath.Join(w.home, "workspace.json") }

@@ -206,3 +206,16 @@ func checkLostIndex(t *testing.T, dirs workspace.Dirs, root sandbox.Root) {
 	}
 	write(t, filepath.Join(root.Upper, "a"), "1")
 }
+
+func TestLookingAtADeletedWorkspaceDoesNotBringItBack(t *testing.T) {
+	_, dirs := open(t)
+	if err := dirs.Trash(dirs.Session("sess_test")); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := workspace.Live(dirs, "sess_test"); ok || err != nil {
+		t.Errorf("of a deleted workspace: %v, %v", ok, err)
+	}
+	if _, err := os.Stat(dirs.Session("sess_test")); !os.IsNotExist(err) {
+		t.Errorf("the directory is there again: %v", err)
+	}
+}
