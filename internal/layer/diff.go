@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -109,7 +110,7 @@ func (d *differ) compare(path string) {
 	case !okB:
 		diff.Op = Removed
 	default:
-		same, err := sameEntry(a, b)
+		same, err := sameEntry(d.ctx, a, b)
 		if errors.Is(err, fs.ErrNotExist) { // one of them changes while we look
 			same, err = false, nil
 		}
@@ -207,7 +208,7 @@ func lookup(layers []string, path string) (place, bool) {
 	return place{}, false
 }
 
-func sameEntry(a, b place) (bool, error) {
+func sameEntry(ctx context.Context, a, b place) (bool, error) {
 	if a.src == b.src {
 		return true, nil
 	}
@@ -219,7 +220,7 @@ func sameEntry(a, b place) (bool, error) {
 		if a.s.Size != b.s.Size {
 			return false, nil
 		}
-		return sameContent(a.src, b.src)
+		return sameContent(ctx, a.src, b.src, a.s.Size)
 	case unix.S_IFLNK:
 		ta, errA := a.src.target()
 		tb, errB := b.src.target()
@@ -231,7 +232,9 @@ func sameEntry(a, b place) (bool, error) {
 	}
 }
 
-func sameContent(a, b Source) (bool, error) {
+// sameContent compares two files of size bytes. A program may be at work in them, and may have made them larger than anybody can read:
+// where both have a hole there is nothing to compare.
+func sameContent(ctx context.Context, a, b Source, size int64) (bool, error) {
 	fa, err := a.Open()
 	if err != nil {
 		return false, err
@@ -243,19 +246,43 @@ func sameContent(a, b Source) (bool, error) {
 	}
 	defer fb.Close()
 	bufA, bufB := make([]byte, 64<<10), make([]byte, 64<<10)
-	for {
-		n, errA := io.ReadFull(fa, bufA)
-		m, errB := io.ReadFull(fb, bufB)
-		if n != m || !bytes.Equal(bufA[:n], bufB[:m]) {
-			return false, nil
+	for at := int64(0); ; {
+		if at = min(nextData(fa, at, size), nextData(fb, at, size)); at >= size {
+			return true, nil
 		}
-		if errA != nil || errB != nil {
+		for end := at + dataRun; at < end; {
+			if ctx.Err() != nil {
+				return false, context.Cause(ctx)
+			}
+			n, errA := fa.ReadAt(bufA, at)
+			m, errB := fb.ReadAt(bufB, at)
+			if n != m || !bytes.Equal(bufA[:n], bufB[:m]) {
+				return false, nil
+			}
 			for _, err := range []error{errA, errB} {
-				if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				if err != nil && !errors.Is(err, io.EOF) {
 					return false, err
 				}
 			}
-			return true, nil
+			if errA != nil || errB != nil {
+				return true, nil
+			}
+			at += int64(n)
 		}
 	}
+}
+
+// dataRun is how much is compared before holes are looked for again.
+const dataRun = 4 << 20
+
+// nextData returns where data begins in a file, from at on: at itself where the file system does not say, and size where none is.
+func nextData(f *os.File, at, size int64) int64 {
+	next, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return size
+	case err != nil:
+		return at
+	}
+	return next
 }
