@@ -5,6 +5,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 	"gvisor.dev/gvisor/runsc/boot/filter"
+	gofer "gvisor.dev/gvisor/runsc/fsgofer/filter"
 )
 
 //go:generate env CGO_ENABLED=0 go run ./filtergen
@@ -15,10 +16,19 @@ import (
 //go:linkname gvisorFilters gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
 var gvisorFilters map[string]precompiledseccomp.Program
 
-// installFilters fills the table. A filter for other options than ours is still compiled at boot.
+// goferFilters is the same for the file server.
+//
+//go:linkname goferFilters gvisor.dev/gvisor/runsc/fsgofer/filter.precompiledPrograms
+var goferFilters map[string]precompiledseccomp.Program
+
+// installFilters fills the tables. A filter for other options than ours is still compiled at boot.
 func installFilters() {
 	filter.ListPrecompiled() // makes the table, which would empty it later
+	gofer.ListPrecompiled()
 	for _, p := range compiledFilters() {
 		gvisorFilters[p.Name] = p
+	}
+	for _, p := range compiledGoferFilters() {
+		goferFilters[p.Name] = p
 	}
 }

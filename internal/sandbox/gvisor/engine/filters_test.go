@@ -8,6 +8,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/platform/systrap"
 	"gvisor.dev/gvisor/runsc/boot/filter"
 	"gvisor.dev/gvisor/runsc/boot/filter/config"
+	gofer "gvisor.dev/gvisor/runsc/fsgofer/filter"
+	goferconfig "gvisor.dev/gvisor/runsc/fsgofer/filter/config"
 )
 
 // The filters are part of the sandbox's wall: they must be those of the very gVisor that is linked in.
@@ -32,5 +34,20 @@ func TestFiltersAreFoundForOurOptions(t *testing.T) {
 	}
 	if _, err := program.RenderInstructions(opt.Vars()); err != nil {
 		t.Fatalf("cannot be rendered: %v", err)
+	}
+}
+
+func TestFileServersFiltersAreFoundForOurOptions(t *testing.T) {
+	installFilters()
+	for _, lisafs := range []bool{false, true} {
+		opt := goferconfig.Options{UDSOpenEnabled: true, DirectFS: true, LisafsNeeded: lisafs}
+		key := strings.Replace(opt.ConfigKey(), "Instrumentation=true", "Instrumentation=false", 1)
+		program, ok := gofer.GetPrecompiled(key)
+		if !ok {
+			t.Fatalf("none for %s among %q", key, gofer.ListPrecompiled())
+		}
+		if _, err := program.RenderInstructions(opt.Vars()); err != nil {
+			t.Fatalf("cannot be rendered: %v", err)
+		}
 	}
 }
