@@ -2,8 +2,8 @@
 //
 // # One session, one live object
 //
-// Whatever happens to a session goes through its live object, which exists while the session has a sandbox, a harness at work, or a
-// caller. It holds the lease, follows the log with a session.Tracker, and serialises two things:
+// Whatever happens to a session goes through its live object, which exists from the first use, or the start of a daemon that finds
+// something to take up, until the session is deleted or the daemon ends. Being listed makes none. It holds the lease, follows the log with a session.Tracker, and serialises two things:
 //
 //   - appends, so that the tracker sees events in order (live.appendMu);
 //   - operations on the workspace: start, pause, suspend, stop, resume, checkpoint, rollback, delete (live.ops). Commands and messages do not
