@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -45,6 +46,7 @@ type Engine struct {
 	memory    *memoryGuard  // nil: memory is not limited
 	ended     chan struct{} // closed when the sandbox process was reaped
 	cause     string        // valid once ended is closed
+	filesLost atomic.Bool   // see watchGofer
 }
 
 var _ shim.Engine = (*Engine)(nil)
@@ -103,6 +105,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.openMemory()
 	c := e.container
 	go e.reap(c)
+	if err := e.watchGofer(); err != nil {
+		return errdefs.Wrap(err, errdefs.Internal, "engine_failed", "watch the sandbox")
+	}
 	if e.cfg.Image == nil {
 		err = c.Start(e.conf)
 	} else {
@@ -214,6 +219,8 @@ func (e *Engine) reap(c *container.Container) {
 		e.cause = "the sandbox process is gone: " + err.Error()
 	case status.Signaled() && status.Signal() == unix.SIGKILL && e.outOfMemory():
 		e.cause = "it ran out of memory and was killed"
+	case status.Signaled() && e.filesLost.Load():
+		e.cause = "the process that serves its files died, and it was ended"
 	case status.Signaled():
 		e.cause = fmt.Sprintf("the sandbox process was killed by signal %d (%s)", int(status.Signal()), unix.SignalName(status.Signal()))
 	default:
