@@ -6,8 +6,13 @@ import (
 	"os"
 
 	"perdure.dev/perdure/internal/cli"
+	"perdure.dev/perdure/internal/layer"
 )
 
 func main() {
-	os.Exit(cli.Main(context.Background(), serve))
+	ctx := context.Background()
+	if layer.Helper(ctx) {
+		return
+	}
+	os.Exit(cli.Main(ctx, serve))
 }

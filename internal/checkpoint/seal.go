@@ -104,7 +104,7 @@ func (s *Store) sealLayer(ctx context.Context, l id.Layer) (layerSeal, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return ls, err
 	}
-	if ls.Hash, ls.Bytes, err = hashTree(ctx, s.dirs.LayerFS(l)); err != nil {
+	if ls.Hash, ls.Bytes, err = layer.Hash(ctx, s.dirs.LayerFS(l)); err != nil {
 		return ls, err
 	}
 	return ls, workspace.WriteJSON(name, ls)
@@ -165,7 +165,7 @@ func (v *Verification) Checkpoint(ctx context.Context, c id.Checkpoint, manifest
 		var n int64
 		var err error
 		if !known {
-			hash, n, err = hashTree(ctx, s.dirs.LayerFS(l))
+			hash, n, err = layer.Hash(ctx, s.dirs.LayerFS(l))
 		}
 		total += n
 		if ctx.Err() != nil {

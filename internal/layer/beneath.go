@@ -143,6 +143,19 @@ func walk(ctx context.Context, dir string, fn func(path string, s Stamp) error) 
 // Source is where a layer has a file. The zero value is nowhere.
 type Source struct{ dir, path string }
 
+// GobEncode and GobDecode are for helpers, see asroot.go.
+func (s Source) GobEncode() ([]byte, error) { return []byte(s.dir + "\x00" + s.path), nil }
+
+// GobDecode undoes GobEncode.
+func (s *Source) GobDecode(b []byte) error {
+	dir, path, whole := strings.Cut(string(b), "\x00")
+	if !whole {
+		return errors.New("not a source")
+	}
+	s.dir, s.path = dir, path
+	return nil
+}
+
 // String returns the path by which the host can reach it, where nobody is at work in the layer.
 func (s Source) String() string { return filepath.Join(s.dir, s.path) }
 

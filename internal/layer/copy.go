@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyEntry makes dst what src is, but for a directory's contents and times. It returns the bytes of data written.
+// copyEntry makes dst what src is. Of a directory it makes neither contents, mode nor times: that is for settle, once the contents are
+// there, for a directory may forbid its owner to write. It returns the bytes of data written.
 func copyEntry(src, dst string, s Stamp) (int64, error) {
 	var err error
 	switch s.Mode & unix.S_IFMT {
@@ -39,11 +40,14 @@ func copyEntry(src, dst string, s Stamp) (int64, error) {
 	if s.IsWhiteout() {
 		return 0, nil
 	}
-	return 0, copyMeta(src, dst, s)
+	if err := copyOwner(src, dst, s); err != nil || s.IsDir() {
+		return 0, err
+	}
+	return 0, settle(dst, s)
 }
 
-// copyMeta copies owner, attributes, mode and times.
-func copyMeta(src, dst string, s Stamp) error {
+// copyOwner copies owner and attributes.
+func copyOwner(src, dst string, s Stamp) error {
 	if err := unix.Lchown(dst, int(s.UID), int(s.GID)); err != nil && !mayNotChown(err) {
 		return fmt.Errorf("chown %s: %w", dst, err)
 	}
@@ -55,6 +59,11 @@ func copyMeta(src, dst string, s Stamp) error {
 	if err != nil {
 		return fmt.Errorf("copy attributes of %s: %w", src, err)
 	}
+	return nil
+}
+
+// settle gives dst, which has its owner, its mode and times.
+func settle(dst string, s Stamp) error {
 	if s.Mode&unix.S_IFMT != unix.S_IFLNK { // after chown, which clears set-id bits
 		if err := unix.Chmod(dst, s.Mode&0o7777); err != nil {
 			return fmt.Errorf("chmod %s: %w", dst, err)

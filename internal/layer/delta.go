@@ -33,7 +33,12 @@ type change struct {
 // Delta copies into the empty directory dst what changed in upper since the index was taken, in the form of a layer that goes on top
 // of the layers that hold everything up to then. Nothing may write to upper meanwhile. It returns the new index.
 func Delta(ctx context.Context, upper, dst string, since Index) (Index, Stats, error) {
-	now, err := Scan(ctx, upper)
+	r, err := perform(ctx, job{Do: "delta", Dirs: []string{upper}, Dst: dst, Since: since})
+	return r.Index, r.Stats, err
+}
+
+func delta(ctx context.Context, upper, dst string, since Index) (Index, Stats, error) {
+	now, err := scan(ctx, upper)
 	if err != nil {
 		return Index{}, Stats{}, err
 	}
@@ -59,7 +64,7 @@ func Delta(ctx context.Context, upper, dst string, since Index) (Index, Stats, e
 		}
 	}
 	for _, d := range slices.Backward(p.dirs) { // children first: making them moved their parents' times
-		if err := setTime(filepath.Join(dst, d.path), d.s); err != nil {
+		if err := settle(filepath.Join(dst, d.path), d.s); err != nil {
 			return Index{}, st, err
 		}
 	}
@@ -197,8 +202,11 @@ func copyLinked(dst string, group []change) (int64, error) {
 // copyRootMeta gives the layer's root the mode, owner and times of the upper's.
 func copyRootMeta(upper, dst string) error {
 	s, err := stampOf(strings.TrimSuffix(upper, "/"))
+	if err == nil {
+		err = copyOwner(upper, dst, s)
+	}
 	if err != nil {
 		return err
 	}
-	return copyMeta(upper, dst, s)
+	return settle(dst, s)
 }

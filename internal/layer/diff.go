@@ -35,6 +35,11 @@ type Difference struct {
 // Diff compares what two stacks of layers show. Each is given bottom first, over the same image; image may be "", and is then taken as
 // empty. Layers that both begin with are not read. Times are not compared: a copy may well be younger and the same.
 func Diff(ctx context.Context, image string, from, to []string) ([]Difference, error) {
+	r, err := perform(ctx, job{Do: "diff", Image: image, Dirs: from, To: to})
+	return r.Differences, err
+}
+
+func diff(ctx context.Context, image string, from, to []string) ([]Difference, error) {
 	common := 0
 	for common < len(from) && common < len(to) && from[common] == to[common] {
 		common++

@@ -48,6 +48,11 @@ func (x *Index) unchanged(path string, s Stamp) bool {
 
 // Scan reads the state of dir.
 func Scan(ctx context.Context, dir string) (Index, error) {
+	r, err := perform(ctx, job{Do: "scan", Dirs: []string{dir}})
+	return r.Index, err
+}
+
+func scan(ctx context.Context, dir string) (Index, error) {
 	x := Index{Taken: time.Now(), Stamps: map[string]Stamp{}}
 	err := walk(ctx, dir, func(path string, s Stamp) error {
 		x.Stamps[path] = s

@@ -9,12 +9,14 @@ import (
 // Merge writes into the empty directory dst one layer that stands for several, which are given bottom first. The result goes where they
 // went: it keeps the whiteouts and opaque marks that speak about what is below.
 func Merge(ctx context.Context, dst string, layers []string) (Stats, error) {
-	return combine(ctx, dst, layers, true)
+	r, err := perform(ctx, job{Do: "merge", Dirs: layers, Dst: dst})
+	return r.Stats, err
 }
 
 // Flatten writes into the empty directory dst the plain files that the layers, given bottom first, make together with nothing below.
 func Flatten(ctx context.Context, dst string, layers []string) (Stats, error) {
-	return combine(ctx, dst, layers, false)
+	r, err := perform(ctx, job{Do: "flatten", Dirs: layers, Dst: dst})
+	return r.Stats, err
 }
 
 func combine(ctx context.Context, dst string, layers []string, marks bool) (Stats, error) {
@@ -52,7 +54,7 @@ func combine(ctx context.Context, dst string, layers []string, marks bool) (Stat
 		return st, err
 	}
 	for _, d := range slices.Backward(dirs) {
-		if err := setTime(filepath.Join(dst, d.path), d.s); err != nil {
+		if err := settle(filepath.Join(dst, d.path), d.s); err != nil {
 			return st, err
 		}
 	}

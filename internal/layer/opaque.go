@@ -21,6 +21,9 @@ var overlaySpace = sync.OnceValue(func() string {
 	return "user.overlay."
 })
 
+// Marks names the way in which layers made by this process are marked. One that reads another way would take what a layer hides for shown.
+func Marks() string { return strings.TrimSuffix(overlaySpace(), ".") }
+
 // inInitialUserNamespace reports whether all user ids map to themselves. The root of any other name space may not set trusted
 // attributes.
 func inInitialUserNamespace() bool {

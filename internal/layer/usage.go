@@ -14,6 +14,11 @@ const keptOpen = 64
 // may want not to be measured: a tree may be deeper than a path is long, or than this process may open files. So no paths are made, and
 // the way back up leads over "..", where it is the directory that was left. What vanishes or is moved meanwhile is passed over.
 func DiskUsage(ctx context.Context, dir string) (int64, error) {
+	r, err := perform(ctx, job{Do: "usage", Dirs: []string{dir}})
+	return r.Bytes, err
+}
+
+func diskUsage(ctx context.Context, dir string) (int64, error) {
 	top, err := openBeneath(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return 0, err
