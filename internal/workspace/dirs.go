@@ -2,13 +2,18 @@ package workspace
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/layer"
 )
 
 // Dirs is the layout of a data directory. All paths below it are private to root, or to the user who runs the daemon.
@@ -21,6 +26,7 @@ import (
 //	sessions/SESS/artifacts/   what was too long for the model
 //	run/SBX/                   state of a running sandbox
 //	trash/                     what is being deleted
+//	marks                      how the layers are marked, see layer.Marks
 type Dirs struct {
 	Root string
 	// Step, if set, is called at each named point between two changes that a crash may tear apart. Tests die there; production leaves it nil.
@@ -43,7 +49,31 @@ func (d Dirs) Make() error {
 		}
 		spread(dir)
 	}
-	return nil
+	return d.checkMarks(layer.Marks())
+}
+
+// checkMarks refuses layers that are marked in another way than ours: they were made as root, and this process is a user, or the other
+// way round. Error: layers_of_another.
+func (d Dirs) checkMarks(ours string) error {
+	name := filepath.Join(d.Root, "marks")
+	b, err := os.ReadFile(name)
+	theirs := strings.TrimSpace(string(b))
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case err == nil && theirs == ours:
+		return nil
+	case err == nil:
+		entries, err := os.ReadDir(d.Layers())
+		if err != nil {
+			return err
+		}
+		if len(entries) > 0 {
+			return errdefs.New(errdefs.Conflict, "layers_of_another", "the files in %s are marked with %s, those of this daemon with %s", d.Root, theirs, ours).
+				WithHint("run the daemon as it was run before: as root, or as a user")
+		}
+	}
+	return WriteFile(name, []byte(ours+"\n"))
 }
 
 // Layers is where the layers are.
