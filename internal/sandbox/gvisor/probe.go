@@ -16,7 +16,7 @@ import (
 	"perdure.dev/perdure/internal/sandbox/shim"
 )
 
-// probeResult is what "perdure-engine probe" prints. The engine knows it best, and runs under the conditions of a shim.
+// probeResult is what "perdure-engine probe DIR" prints. The engine knows it best, and runs under the conditions of a shim.
 type probeResult struct {
 	Version string // of gVisor
 	Reason  string // why sandboxes cannot run; "" if they can
@@ -35,7 +35,7 @@ func (d *Driver) Capabilities(ctx context.Context) sandbox.Capabilities {
 	case err != nil:
 		res.Reason, hint = err.Error(), errdefs.HintOf(err)
 	case res.Reason != "" && os.Geteuid() != 0:
-		hint = "run the daemon as root"
+		hint = "permit user namespaces, or run the daemon as root"
 	}
 	c := sandbox.Capabilities{
 		Available: res.Reason == "", Memory: true, Network: res.TAP == "", Isolation: "kernel", Version: res.Version, Hint: hint,
@@ -101,7 +101,7 @@ func (d *Driver) probe(ctx context.Context) (probeResult, error) {
 	if err != nil {
 		return probeResult{}, err
 	}
-	cmd := exec.CommandContext(ctx, engine, "probe")
+	cmd := exec.CommandContext(ctx, engine, "probe", d.opts.Cache)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if os.Geteuid() != 0 {
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -90,7 +91,18 @@ func (r *rootfs) maskHidden(source, name, scratch string) error {
 
 // ownUser reports whether root here is one plain user of the machine, who reads nothing but what is his.
 func ownUser() bool {
+	f := userMap()
+	return len(f) == 3 && f[0] == "0" && f[1] != "0" && f[2] == "1"
+}
+
+// inUserNamespace reports whether root here is another than the machine's, or than that of a container's runtime that maps ids.
+func inUserNamespace() bool { return !slices.Equal(userMap(), []string{"0", "0", "4294967295"}) }
+
+// userMap returns the numbers of this process's user map, see user_namespaces(7). None can be read where there are no user namespaces.
+func userMap() []string {
 	ids, err := os.ReadFile("/proc/self/uid_map")
-	f := strings.Fields(string(ids))
-	return err == nil && len(f) == 3 && f[0] == "0" && f[1] != "0" && f[2] == "1"
+	if err != nil {
+		return []string{"0", "0", "4294967295"}
+	}
+	return strings.Fields(string(ids))
 }

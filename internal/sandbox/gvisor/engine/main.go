@@ -14,7 +14,7 @@ import (
 	"perdure.dev/perdure/internal/sandbox/shim"
 )
 
-// Main is the program perdure-engine: "shim --dir DIR" runs a sandbox, with --spare one whose user is yet to come; "probe" tells what is missing for one; everything else is
+// Main is the program perdure-engine: "shim --dir DIR" runs a sandbox, with --spare one whose user is yet to come; "probe DIR" tells what is missing for one with files below DIR; everything else is
 // gVisor calling itself.
 func Main(ctx context.Context, args []string) int {
 	if len(args) < 2 {
@@ -38,7 +38,11 @@ func Main(ctx context.Context, args []string) int {
 			"process": process.NewEngine,
 		})
 	case "probe":
-		return probe()
+		if len(args) != 3 {
+			fmt.Fprintln(os.Stderr, "usage: perdure-engine probe DIR")
+			return 2
+		}
+		return probe(args[2])
 	}
 	installFilters()
 	collectLate()

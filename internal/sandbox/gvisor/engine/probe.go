@@ -2,24 +2,20 @@ package engine
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"perdure.dev/perdure/internal/egress/gateway"
 )
 
-// probe prints what runs here and what is missing. It is started with the rights that a shim would have.
-func probe() int {
+// probe prints what runs here, with files below dir, and what is missing. It is started with the rights that a shim would have.
+func probe(dir string) int {
 	res := struct{ Version, Reason, TAP, Cgroups string }{Version: version()}
-	if err := probeRoot(); err != nil {
-		res.Reason = err.Error()
-	} else if err := probeMount(); err != nil {
+	if err := probeMount(dir); err != nil {
 		res.Reason = err.Error()
 	}
 	if err := gateway.ProbeTAP(); err != nil {
@@ -48,30 +44,26 @@ func version() string {
 	return "unknown"
 }
 
-// probeRoot reports an error unless this process is root of the machine. In a user namespace mounts are permitted, but the overlay of
-// a workspace is not: it would fail only when a sandbox starts.
-func probeRoot() error {
-	b, err := os.ReadFile("/proc/self/uid_map")
+// probeMount tries whether this process may mount the root of a workspace with its files below place.
+func probeMount(place string) error {
+	if err := os.MkdirAll(place, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(place, "probe-")
 	if err != nil {
 		return err
 	}
-	if f := strings.Fields(string(b)); len(f) < 2 || f[0] != "0" || f[1] != "0" {
-		return errors.New("it needs root: the root of a user namespace cannot mount the workspace's overlay")
+	defer os.RemoveAll(dir)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"lower", "upper", "work", "root"} {
+		if err := os.Mkdir(at(name), 0o755); err != nil {
+			return err
+		}
 	}
-	return nil
-}
-
-// probeMount tries whether this process may mount.
-func probeMount() error {
-	dir, err := os.MkdirTemp("", "perdure-probe-")
-	if err != nil {
-		return err
+	if err := overlay(at("root"), []string{at("lower")}, at("upper"), at("work")); err != nil {
+		return fmt.Errorf("the file system of a workspace cannot be mounted: %w", err)
 	}
-	defer os.Remove(dir)
-	if err := unix.Mount("probe", dir, "tmpfs", 0, ""); err != nil {
-		return fmt.Errorf("mounts are forbidden: %w", err)
-	}
-	return unix.Unmount(dir, unix.MNT_DETACH)
+	return unix.Unmount(at("root"), unix.MNT_DETACH)
 }
 
 // probeCgroups tries whether control groups can be made.

@@ -20,8 +20,14 @@ type rootfs struct {
 	shared bool     // processes with copies of the mount namespace see what is mounted
 }
 
-// overlayOptions make the upper directory readable without overlayfs: plain copies, no redirects.
-var overlayOptions = []string{"redirect_dir=off", "metacopy=off", "index=off"}
+// overlayOptions make the upper directory readable without overlayfs: plain copies, no redirects. In a user namespace overlayfs keeps
+// its marks in attributes that a user may write, does none of these, and refuses to be told so.
+func overlayOptions() []string {
+	if inUserNamespace() {
+		return []string{"userxattr"}
+	}
+	return []string{"redirect_dir=off", "metacopy=off", "index=off"}
+}
 
 // rootDir is where the root is mounted, below the state directory.
 const rootDir = "root"
@@ -81,7 +87,7 @@ func overlay(target string, lower []string, upper, work string) error {
 		return err
 	}
 	// Kernels before 6.7 take all layers in one string of at most a page.
-	options := append([]string{"lowerdir=" + strings.Join(lower, ":"), "upperdir=" + upper, "workdir=" + work}, overlayOptions...)
+	options := append([]string{"lowerdir=" + strings.Join(lower, ":"), "upperdir=" + upper, "workdir=" + work}, overlayOptions()...)
 	return unix.Mount("overlay", target, "overlay", 0, strings.Join(options, ","))
 }
 
@@ -114,8 +120,14 @@ func overlayByParts(target string, lower []string, upper, work string) error {
 	if err := errors.Join(set("upperdir", upper), set("workdir", work)); err != nil {
 		return err
 	}
-	for _, option := range overlayOptions {
-		key, value, _ := strings.Cut(option, "=")
+	for _, option := range overlayOptions() {
+		key, value, valued := strings.Cut(option, "=")
+		if !valued {
+			if err := unix.FsconfigSetFlag(fs, key); err != nil {
+				return fmt.Errorf("overlay option %s: %w", key, err)
+			}
+			continue
+		}
 		if err := set(key, value); err != nil {
 			return err
 		}
