@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -129,6 +130,9 @@ func (o *options) run(ctx context.Context, session string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if given := len(o.req.Argv) > 0 || o.req.Code != ""; given && (!slices.Equal(st.Argv, o.req.Argv) || st.Code != o.req.Code) {
+		o.e.Note("perdure: %s is the id of another command, which is shown; nothing new runs", o.req.ID)
 	}
 	if o.background {
 		return o.e.Print(st, func(w io.Writer) { fmt.Fprintln(w, st.ID) })

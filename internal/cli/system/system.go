@@ -91,29 +91,41 @@ func doctor(ctx context.Context, e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	mark := map[string]string{"ok": "✓", "warn": "!", "fail": "✗"}
-	err = e.Print(d, func(w io.Writer) {
-		for _, x := range d.Checks {
-			fmt.Fprintf(w, "%s %s: %s\n", mark[x.Status], x.Name, env.Plain(x.Detail))
-			if x.Hint != "" {
-				fmt.Fprintf(w, "    %s\n", x.Hint)
-			}
-		}
-		for _, x := range d.Drivers {
-			state := "✓"
-			if !x.Available {
-				state = "✗"
-			}
-			fmt.Fprintf(w, "%s driver %s: isolation %s, memory %t, network %t\n", state, x.Name, x.Isolation, x.Memory, x.Network)
-			for _, m := range x.Missing {
-				fmt.Fprintf(w, "    %s\n", env.Plain(m))
-			}
-		}
-	})
+	err = e.Print(d, func(w io.Writer) { tell(w, d) })
 	if err == nil && !d.OK {
 		return &env.Exit{Code: errdefs.Internal.ExitCode()}
 	}
 	return err
+}
+
+// tell prints a report. What a driver can do, and the check of it, are told as one.
+func tell(w io.Writer, d api.DoctorReport) {
+	mark := map[string]string{"ok": "✓", "warn": "!", "fail": "✗"}
+	drivers := map[string]api.DriverReport{}
+	for _, x := range d.Drivers {
+		drivers["driver "+x.Name] = x
+	}
+	for _, c := range d.Checks {
+		detail, missing := c.Detail, []string(nil)
+		if x, ok := drivers[c.Name]; ok {
+			missing = x.Missing
+			switch {
+			case !x.Available:
+				detail = "cannot run sandboxes here"
+			case x.Memory:
+				detail = fmt.Sprintf("isolation %s, keeps files and memory", x.Isolation)
+			default:
+				detail = fmt.Sprintf("isolation %s, keeps files", x.Isolation)
+			}
+		}
+		fmt.Fprintf(w, "%s %s: %s\n", mark[c.Status], c.Name, env.Plain(detail))
+		for _, m := range missing {
+			fmt.Fprintf(w, "    %s\n", env.Plain(m))
+		}
+		if c.Hint != "" {
+			fmt.Fprintf(w, "    → %s\n", c.Hint)
+		}
+	}
 }
 
 func newVersion(e *env.Env) *cobra.Command {

@@ -38,9 +38,8 @@ func Main(ctx context.Context, args []string) int {
 			"process": process.NewEngine,
 		})
 	case "probe":
-		if len(args) != 3 {
-			fmt.Fprintln(os.Stderr, "usage: perdure-engine probe DIR")
-			return 2
+		if len(args) < 3 { // a daemon of an earlier version asks
+			return probe(os.TempDir())
 		}
 		return probe(args[2])
 	}
