@@ -61,6 +61,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	clk := clock.System{}
 	dirs := workspace.Dirs{Root: cfg.DataDir, Step: cfg.Step}
+	if err := refuseWithoutDatabase(cfg.DataDir); err != nil {
+		return err
+	}
 	db, err := sqlite.Open(ctx, sqlite.Options{Dir: cfg.DataDir, Clock: clk, Logger: cfg.Logger})
 	if err != nil {
 		return err

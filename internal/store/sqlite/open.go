@@ -29,7 +29,7 @@ var migrations embed.FS
 
 // The names of the files in the data directory.
 const (
-	fileName = "perdure.db"
+	FileName = "perdure.db"
 	lockName = "perdure.lock"
 )
 
@@ -86,7 +86,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	path := filepath.Join(dir, fileName)
+	path := filepath.Join(dir, FileName)
 	if err := private(dir, path, s.log); err != nil {
 		return nil, err
 	}
