@@ -18,8 +18,10 @@ import (
 func (s *Service) putArtifact(ctx context.Context, sid id.Session, name string, r io.Reader) (id.Artifact, int64, error) {
 	a := id.NewArtifact()
 	dir := s.cfg.Dirs.Artifacts(sid)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", 0, err
+	if err := os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrNotExist) {
+		return "", 0, errGone
+	} else if err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", 0, diskError(err, "store the output %q", name)
 	}
 	f, err := os.CreateTemp(dir, ".new-*")
 	if err != nil {

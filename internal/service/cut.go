@@ -202,10 +202,7 @@ func (l *live) sealNow(ctx context.Context, m checkpoint.Manifest) {
 
 // has says whether the session is there and has the checkpoint.
 func (l *live) has(c id.Checkpoint) bool {
-	l.mu.Lock()
-	gone := l.gone
-	l.mu.Unlock()
-	return gone == nil && slices.ContainsFunc(l.state().Checkpoints, func(k session.Checkpoint) bool { return k.ID == c })
+	return l.isGone() == nil && slices.ContainsFunc(l.state().Checkpoints, func(k session.Checkpoint) bool { return k.ID == c })
 }
 
 // exists returns what says whether a session is there, one that was deleted and has forks included.

@@ -124,8 +124,16 @@ func (l *live) reader() execReader {
 // sleepingExecs reads about the commands of a workspace without a sandbox.
 type sleepingExecs struct{ l *live }
 
+// open fails with session_not_found once the session has been deleted: its directory goes only after that is known.
 func (s sleepingExecs) open() (*spool.Spool, error) {
-	return spool.Open(s.l.svc.cfg.Dirs.Spool(s.l.id), spool.Options{})
+	sp, err := spool.Look(s.l.svc.cfg.Dirs.Spool(s.l.id), spool.Options{})
+	if gone := s.l.isGone(); gone != nil {
+		if err == nil {
+			sp.Close()
+		}
+		return nil, gone
+	}
+	return sp, err
 }
 
 func (s sleepingExecs) Status(_ context.Context, exec id.Exec) (sandbox.ExecStatus, error) {

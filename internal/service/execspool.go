@@ -8,7 +8,7 @@ import (
 
 // openExecs returns the commands of a spool that are running.
 func openExecs(dir string) ([]checkpoint.OpenExec, error) {
-	s, err := spool.Open(dir, spool.Options{})
+	s, err := spool.Look(dir, spool.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +24,7 @@ func openExecs(dir string) ([]checkpoint.OpenExec, error) {
 
 // copySpool gives a fork the commands that were running at a cut, with the output that they had by then.
 func copySpool(from, to string, open []checkpoint.OpenExec) error {
-	s, err := spool.Open(from, spool.Options{})
+	s, err := spool.Look(from, spool.Options{})
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,9 @@ func (l *live) fork(ctx context.Context, r *restore, told id.Event, count int, n
 		ids[i] = c.id
 	}
 	j, err := l.writeForkJournal(ids)
+	if gone := l.isGone(); gone != nil && err != nil {
+		err = gone
+	}
 	if err != nil {
 		return nil, errors.Join(err, l.dropChildren(ctx, children))
 	}
@@ -67,6 +70,9 @@ func (l *live) makeChild(ctx context.Context, r *restore, c *child) error {
 	s, st := l.svc, l.state()
 	s.gc.RLock()
 	defer s.gc.RUnlock()
+	if err := s.makeHome(c.id); err != nil {
+		return err
+	}
 	var err error
 	if c.workspace, err = workspace.Open(s.cfg.Dirs, c.id, st.Spec.Image); err != nil {
 		return err

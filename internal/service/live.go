@@ -189,10 +189,7 @@ func (l *live) operate(ctx context.Context, f func() error) error {
 		return context.Cause(ctx)
 	}
 	defer func() { l.ops <- struct{}{} }()
-	l.mu.Lock()
-	gone := l.gone
-	l.mu.Unlock()
-	if gone != nil {
+	if gone := l.isGone(); gone != nil {
 		return gone
 	}
 	st := l.state().Workspace.State
@@ -202,6 +199,13 @@ func (l *live) operate(ctx context.Context, f func() error) error {
 		}
 	}
 	return f()
+}
+
+// isGone returns session_not_found once the session has been deleted.
+func (l *live) isGone() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gone
 }
 
 // current returns the sandbox that runs the workspace, or nil.

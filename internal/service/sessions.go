@@ -53,16 +53,28 @@ func (s *Service) CreateSession(ctx context.Context, req api.CreateSession) (api
 		return api.Session{}, err
 	}
 	sid := id.NewSession()
+	if err := s.makeHome(sid); err != nil {
+		return api.Session{}, err
+	}
 	err = s.begin(ctx, sid, event.Draft{ID: o.id, Type: event.SessionCreated, Data: event.SessionCreatedData{
 		Name: name, Goal: req.Goal, WorkspaceID: id.NewWorkspace(), Spec: spec,
 	}})
 	if errdefs.CodeOf(err) == event.CodeNameTaken {
-		return api.Session{}, nameTaken(name)
+		err = nameTaken(name)
 	}
 	if err != nil {
-		return api.Session{}, err
+		return api.Session{}, errors.Join(err, s.cfg.Dirs.Trash(s.cfg.Dirs.Session(sid)))
 	}
 	return s.startCreated(ctx, sid)
+}
+
+// makeHome makes a session's directory, before its log begins. Nobody makes it later, but for an operation on a session that is there:
+// whoever comes late to a session that is being deleted must not bring its directory back.
+func (s *Service) makeHome(sid id.Session) error {
+	if err := os.Mkdir(s.cfg.Dirs.Session(sid), 0o700); err != nil {
+		return diskError(err, "make the directory of a session")
+	}
+	return nil
 }
 
 // startCreated starts the workspace of a session whose log has begun.
@@ -301,10 +313,7 @@ func (s *Service) WaitSession(ctx context.Context, ref string, states []string) 
 			return api.Session{}, errdefs.New(errdefs.Timeout, "wait_timeout", "session %s is %s with its workspace %s, not %s", st.Name, st.Status, st.Workspace.State, strings.Join(states, " or ")).
 				WithHint("perdure events %s shows what it is doing", st.Name)
 		}
-		l.mu.Lock()
-		gone := l.gone
-		l.mu.Unlock()
-		if gone != nil {
+		if gone := l.isGone(); gone != nil {
 			return api.Session{}, gone
 		}
 	}

@@ -1,6 +1,8 @@
 package workspace_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,14 +15,24 @@ import (
 // Where files come and go together, they must not do so beside those that are needed next.
 func TestNewFilesDoNotPayForDeletedOnes(t *testing.T) {
 	_, dirs := open(t)
-	if _, err := workspace.Open(dirs, "sess_test", "host"); err != nil {
+	w, err := workspace.Open(dirs, "sess_test", "host")
+	if err != nil {
 		t.Fatal(err)
 	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dirs.Root, &fs); err != nil {
+	if _, err := os.Lstat(dirs.Session("sess_test")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("L1: to open a workspace makes its directory: %v", err)
+	}
+	if err := w.Sweep(); err != nil { // of nothing
+		t.Error(err)
+	}
+	if _, err := w.Begin(t.Context(), nil, false); err != nil {
 		t.Fatal(err)
 	}
-	if fs.Type != unix.EXT4_SUPER_MAGIC {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(dirs.Root, &disk); err != nil {
+		t.Fatal(err)
+	}
+	if disk.Type != unix.EXT4_SUPER_MAGIC {
 		t.Skip("only ext4 has the flag")
 	}
 	for _, dir := range []string{dirs.Layers(), filepath.Join(dirs.Root, "run"), filepath.Join(dirs.Session("sess_test"), "workspace")} {

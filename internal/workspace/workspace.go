@@ -59,27 +59,17 @@ type state struct {
 	Next    int         `json:"next"`    // number of the next generation
 }
 
-// Open reads a session's workspace, or makes an empty one.
+// Open reads a session's workspace. It makes nothing, so that whoever looks at a session that is being deleted does not bring its directory
+// back: one that is not there is empty, and made by Begin.
 func Open(dirs Dirs, session id.Session, image string) (*Workspace, error) {
 	w := &Workspace{dirs: dirs, home: home(dirs, session), image: image}
-	if err := os.MkdirAll(w.home, 0o700); err != nil {
-		return nil, err
-	}
-	known, err := w.read()
-	if err != nil {
-		return nil, err
-	}
-	if !known {
-		spread(w.home)
-	}
-	return w, nil
+	return w, w.read()
 }
 
-// Live returns the live generation of a session's workspace, if there is one. It makes nothing, so that whoever looks at a session that is
-// being deleted does not bring its directory back.
+// Live returns the live generation of a session's workspace, if there is one.
 func Live(dirs Dirs, session id.Session) (Generation, bool, error) {
-	w := &Workspace{dirs: dirs, home: home(dirs, session)}
-	if _, err := w.read(); err != nil {
+	w, err := Open(dirs, session, "")
+	if err != nil {
 		return Generation{}, false, err
 	}
 	g, ok := w.Current()
@@ -90,19 +80,19 @@ func home(dirs Dirs, session id.Session) string {
 	return filepath.Join(dirs.Session(session), "workspace")
 }
 
-// read reports whether anything has been written of the workspace.
-func (w *Workspace) read() (known bool, err error) {
+// read reads what has been written of the workspace, if anything.
+func (w *Workspace) read() error {
 	b, err := os.ReadFile(w.file())
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return nil
 	}
 	if err == nil {
 		err = json.Unmarshal(b, &w.state)
 	}
 	if err != nil {
-		return false, errdefs.Wrap(err, errdefs.Corrupt, "workspace_corrupt", "cannot read %s", w.file())
+		return errdefs.Wrap(err, errdefs.Corrupt, "workspace_corrupt", "cannot read %s", w.file())
 	}
-	return true, nil
+	return nil
 }
 
 func (w *Workspace) file() string { return filepath.Join(w.home, "workspace.json") }
@@ -130,6 +120,12 @@ func (w *Workspace) Begin(ctx context.Context, layers []id.Layer, flat bool) (Ge
 		if layers, err = w.squash(ctx, layers); err != nil {
 			return Generation{}, fmt.Errorf("merge file layers: %w", err)
 		}
+	}
+	if err := os.MkdirAll(w.home, 0o700); err != nil {
+		return Generation{}, err
+	}
+	if w.state.Next == 0 {
+		spread(w.home)
 	}
 	g := Generation{Number: w.state.Next, Layers: slices.Clone(layers)}
 	w.state.Next++
@@ -317,6 +313,9 @@ func (w *Workspace) Paths(layers []id.Layer) []string {
 // Sweep deletes every generation but the current one: what a crash left.
 func (w *Workspace) Sweep() error {
 	entries, err := os.ReadDir(w.home)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	for _, e := range entries {
 		n, nerr := strconv.Atoi(e.Name())
 		if nerr != nil || w.state.Current != nil && n == w.state.Current.Number {

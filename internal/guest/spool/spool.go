@@ -42,14 +42,20 @@ type Spool struct {
 
 // Open opens or makes the spool in dir. Records keep the state that they had; see MarkLost for those that still say running.
 func Open(dir string, opts Options) (*Spool, error) {
-	if opts.Clock == nil {
-		opts.Clock = clock.System{}
-	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, writeError(err)
 	}
+	return Look(dir, opts)
+}
+
+// Look opens the spool in dir as it is. It makes nothing, so that whoever asks about a session that is being deleted does not bring its
+// directory back: a spool that is not there is empty.
+func Look(dir string, opts Options) (*Spool, error) {
+	if opts.Clock == nil {
+		opts.Clock = clock.System{}
+	}
 	entries, err := os.ReadDir(dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errdefs.Wrap(err, errdefs.Internal, "spool_read", "reading the spool %s", dir)
 	}
 	s := &Spool{dir: dir, opts: opts, records: map[id.Exec]*Record{}}

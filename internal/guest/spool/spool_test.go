@@ -120,6 +120,27 @@ func TestSurvivesReopen(t *testing.T) {
 	}
 }
 
+// TestL1_LookMakesNothing: who asks about a session that has been deleted must not bring its directory back.
+func TestL1_LookMakesNothing(t *testing.T) {
+	home := t.TempDir()
+	s, err := Look(filepath.Join(home, "session", "spool"), Options{Total: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get("e"); errdefs.CodeOf(err) != "exec_not_found" || len(s.List()) != 0 {
+		t.Errorf("got %v, %v", s.List(), err)
+	}
+	if lost, err := s.MarkLost("x"); err != nil || len(lost) != 0 {
+		t.Errorf("lost %v, %v", lost, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(home); err != nil || len(entries) != 0 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
 func TestFollowersSeeEverything(t *testing.T) {
 	s := open(t, t.TempDir(), Options{})
 	r := create(t, s, "e")

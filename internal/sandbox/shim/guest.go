@@ -91,7 +91,7 @@ type spoolReader struct {
 }
 
 func openSpool(dir, cause string) (spoolReader, error) {
-	s, err := spool.Open(dir, spool.Options{})
+	s, err := spool.Look(dir, spool.Options{})
 	return spoolReader{s, cause}, err
 }
 

@@ -61,7 +61,7 @@ func markLost(dir, cause string) error {
 	if err != nil {
 		return err
 	}
-	s, err := spool.Open(dir, spool.Options{})
+	s, err := spool.Look(dir, spool.Options{})
 	if err != nil {
 		return err
 	}
