@@ -75,6 +75,11 @@ func (e *Engine) Start(ctx context.Context) error {
 		steps = append(steps, name, time.Since(began).Round(100*time.Microsecond))
 		began = time.Now()
 	}
+	var intro *introduction
+	if e.prepared && e.cfg.Image != nil {
+		intro = e.introduce()
+		defer intro.close()
+	}
 	if err := e.checkHostFiles(); err != nil {
 		return err
 	}
@@ -111,7 +116,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	if e.cfg.Image == nil {
 		err = c.Start(e.conf)
 	} else {
-		err = e.restore(e.cfg.Image.Dir)
+		err = e.restore(e.cfg.Image.Dir, intro)
 	}
 	switch {
 	case err != nil && refused(err):
@@ -266,35 +271,67 @@ func (e *Engine) Nudge(context.Context) error {
 }
 
 // Destroy implements shim.Engine.
+//
+// Three things take long and do not need each other: ending the processes, whose memory is freed; writing what the file system below the
+// root has not written, such as a memory image just saved, which unmounting an overlay does; and taking down the network.
 func (e *Engine) Destroy(context.Context) error {
+	written := e.writeBack()
 	var errs []error
 	if e.container != nil {
 		errs = append(errs, e.container.Destroy())
 	}
+	network := make(chan error, 1)
+	go func() { network <- e.closeNetwork() }()
+	if e.gate != nil {
+		e.gate.Close() // by now it may have been opened, and closed
+	}
+	for _, dir := range e.running.Cgroups {
+		errs = append(errs, shim.RemoveCgroup(dir))
+	}
+	<-written
+	if e.root != nil {
+		errs = append(errs, e.root.unmount())
+	}
+	errs = append(errs, <-network, closeLink(e.dir))
+	e.container, e.gateway, e.device, e.namespace, e.root = nil, nil, nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// writeBack has the file system of the upper directory written in the background, and closes the channel when it is. It is no promise: it
+// only leaves unmounting less to do.
+func (e *Engine) writeBack() <-chan struct{} {
+	done := make(chan struct{})
+	upper, err := os.Open(e.cfg.Spec.Root.Upper)
+	if e.root == nil || err != nil { // a spare's has none
+		upper.Close()
+		close(done)
+		return done
+	}
+	go func() {
+		defer close(done)
+		defer upper.Close()
+		if err := unix.Syncfs(int(upper.Fd())); err != nil {
+			e.log.Warn("cannot write back the workspace's files", "error", err)
+		}
+	}()
+	return done
+}
+
+func (e *Engine) closeNetwork() error {
+	var errs []error
 	if e.gateway != nil {
 		e.gateway.Close()
 	}
 	if e.device != nil {
 		errs = append(errs, e.device.Close())
 	}
-	if e.gate != nil {
-		e.gate.Close() // by now it may have been opened, and closed
-	}
 	if e.namespace != nil {
 		e.namespace.Close()
-	}
-	for _, dir := range e.running.Cgroups {
-		errs = append(errs, shim.RemoveCgroup(dir))
 	}
 	// gVisor pins the gofer's empty network namespace there, for sandboxes that share the directory.
 	if err := unix.Unmount(filepath.Join(e.conf.RootDir, "null-netns"), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
 		errs = append(errs, fmt.Errorf("unpin the gofer's network: %w", err))
 	}
-	if e.root != nil {
-		errs = append(errs, e.root.unmount())
-	}
-	errs = append(errs, closeLink(e.dir))
-	e.container, e.gateway, e.device, e.namespace, e.root = nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }
 

@@ -27,15 +27,51 @@ func connectSandbox(s *gsandbox.Sandbox) (*urpc.Client, error)
 //go:linkname setupNetwork gvisor.dev/gvisor/runsc/sandbox.setupNetwork
 func setupNetwork(conn *urpc.Client, pid int, conf *config.Config, disableIPv6, restore bool) error
 
-// restore loads the image in dir into the container. It returns when the processes run; pages follow in the background.
+// introduction tells a sandbox that has been made, and will be restored, of its network. Looking at the network takes as long as mounting
+// the root, so it goes on beside that where the sandbox is a spare.
+type introduction struct {
+	done chan struct{} // closed when what follows is valid
+	conn *urpc.Client  // to the sandbox
+	err  error
+}
+
+// introduce begins an introduction.
+func (e *Engine) introduce() *introduction {
+	i := &introduction{done: make(chan struct{})}
+	box := e.container.Sandbox
+	// The goroutine ends with the answer of the sandbox, or with the sandbox; close waits for it.
+	go func() {
+		defer close(i.done)
+		if i.conn, i.err = connectSandbox(box); i.err != nil {
+			return
+		}
+		if err := setupNetwork(i.conn, box.Pid.Load(), e.conf, false, true); err != nil {
+			i.err = fmt.Errorf("set up the network: %w", err)
+		}
+	}()
+	return i
+}
+
+func (i *introduction) close() {
+	<-i.done
+	if i.conn != nil {
+		i.conn.Close()
+	}
+}
+
+// restore loads the image in dir into the container, whose introduction may have begun already. It returns when the processes run; pages follow in the background.
 //
 // Given files, the sandbox reads the pages with up to 128 threads. Each has the same right to a processor as the one thread that loads the
 // kernel's state, so where cores are few that thread comes last. Hence the image comes by way of the shim, which reads with few.
 //
 // Memory is charged to the control group of who first touches it. A sandbox with a limit therefore reads by itself.
-func (e *Engine) restore(dir string) error {
+func (e *Engine) restore(dir string, intro *introduction) error {
 	if limited(e.cfg) {
 		return e.container.Restore(e.conf, dir, false /* direct */, true /* background */, nil)
+	}
+	if intro == nil {
+		intro = e.introduce()
+		defer intro.close()
 	}
 	image, err := serveImage(dir)
 	if err != nil {
@@ -43,18 +79,13 @@ func (e *Engine) restore(dir string) error {
 	}
 	defer image.Close() // the sandbox has its copy
 	box := e.container.Sandbox
-	return startContainer(e.container, e.conf, "restore", func(conf *config.Config, _ *specs.Spec) error {
-		conn, err := connectSandbox(box)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		if err := setupNetwork(conn, box.Pid.Load(), conf, false, true); err != nil {
-			return fmt.Errorf("set up the network: %w", err)
+	return startContainer(e.container, e.conf, "restore", func(*config.Config, *specs.Spec) error {
+		if <-intro.done; intro.err != nil {
+			return intro.err
 		}
 		opt := boot.RestoreOpts{Background: true, UseCheckpointGofer: true}
 		opt.Files = []*os.File{image}
-		if err := conn.Call(boot.ContMgrRestore, &opt, nil); err != nil {
+		if err := intro.conn.Call(boot.ContMgrRestore, &opt, nil); err != nil {
 			return fmt.Errorf("restore the kernel: %w", err)
 		}
 		box.Restored = true
