@@ -49,14 +49,18 @@ func (g *Guest) restored(a wire.RestoredArgs) (any, error) {
 	}
 	res.Hostname, err = os.Hostname()
 	problem(err, "reading the host name")
+	listed := make(chan struct{})
+	go func() { // while interpreters wake up
+		defer close(listed)
+		res.Processes, res.Connections = g.processes(), outsideConnections()
+	}()
 	ours := g.reseedInterpreters(&res)
-	res.Processes = g.processes()
+	<-listed
 	for _, p := range res.Processes {
 		if !slices.Contains(ours, p.PID) && keepsOwnRandomness(p) {
 			res.Unreseeded = append(res.Unreseeded, p)
 		}
 	}
-	res.Connections = outsideConnections()
 	return res, nil
 }
 
