@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/errdefs"
@@ -81,4 +83,49 @@ type toldExecs struct {
 func (e toldExecs) Wait(ctx context.Context, exec id.Exec) (sandbox.ExecStatus, error) {
 	e.waits <- struct{}{}
 	return e.Execs.Wait(ctx, exec)
+}
+
+// TestL1_TheStartOfAForkIsForkedWithoutItsParent forks the point that a fork started from, after its parent was deleted, while a command runs
+// there, which goes on.
+func TestL1_TheStartOfAForkIsForkedWithoutItsParent(t *testing.T) {
+	w := newWorld(t)
+	parent := w.create("parent", "")
+	w.python("parent", "x = 41")
+	w.start("parent", api.StartExec{ID: "half", Argv: []string{"bash", "-c", "echo one; until [ -e /root/go ]; do sleep 0.05; done; echo two"}})
+	ctx, cancel := w.timed()
+	defer cancel()
+	for w.output("parent", "half") == "" {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("it says nothing")
+		}
+	}
+	c, err := w.svc.CreateCheckpoint(ctx, "parent", api.CreateCheckpoint{Message: "start"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.svc.ForkSession(ctx, "parent", api.ForkSession{Checkpoint: c.ID, Name: "kid"}); err != nil {
+		t.Fatal(err)
+	}
+	w.python("kid", "x = 7")
+	if err := w.svc.DeleteSession(ctx, "parent"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.svc.ForkSession(ctx, "kid", api.ForkSession{Checkpoint: "start", Name: "again"}); err != nil {
+		t.Fatal(err)
+	}
+	w.isGone("sessions", parent.ID)
+	w.want(w.python("again", "x"), "41")
+	w.sh("again", "touch /root/go")
+	x, out := w.finish("again", "half")
+	if x.ExitCode == nil || *x.ExitCode != 0 || !strings.HasSuffix(out, "two\n") {
+		t.Errorf("what ran: %+v, %q", x, out)
+	}
+	if err := w.svc.DeleteSession(ctx, "kid"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.svc.ForkSession(ctx, "again", api.ForkSession{Checkpoint: c.ID, Name: "third"}); err != nil {
+		t.Errorf("the start is kept for the second fork: %v", err)
+	}
 }

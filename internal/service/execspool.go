@@ -22,7 +22,8 @@ func openExecs(dir string) ([]checkpoint.OpenExec, error) {
 	return open, nil
 }
 
-// copySpool gives a fork the commands that were running at a cut, with the output that they had by then.
+// copySpool gives a fork the commands that were running at a cut, with the output that they had by then. If the session was deleted, so was its
+// output: the guest sends again what it still holds, and the stream says where more is missing.
 func copySpool(from, to string, open []checkpoint.OpenExec) error {
 	s, err := spool.Look(from, spool.Options{})
 	if err != nil {

@@ -188,8 +188,11 @@ func checkCut(ctx context.Context, q *db.Queries, sum session.Summary, e event.E
 			return err
 		}
 		if row.ID == cut.Session {
-			if cut.Seq == 0 || cut.Seq > event.Seq(row.HeadSeq) || e.Type == event.SessionCreated && row.DeletedAt.Valid {
+			if cut.Seq == 0 || cut.Seq > event.Seq(row.HeadSeq) {
 				return bad
+			}
+			if e.Type == event.SessionCreated && row.DeletedAt.Valid {
+				return checkBuried(ctx, q, sum.Fork.CheckpointID)
 			}
 			return nil
 		}
@@ -200,6 +203,16 @@ func checkCut(ctx context.Context, q *db.Queries, sum session.Summary, e event.E
 		fork = parent.Fork
 	}
 	return bad
+}
+
+// checkBuried refuses a fork of a session that was deleted, unless its checkpoint is one that another fork started from: as long as that
+// lives, the log that the new fork needs does too.
+func checkBuried(ctx context.Context, q *db.Queries, cid id.Checkpoint) error {
+	row, err := q.GetCheckpoint(ctx, cid)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && row.Deleted != 0 {
+		return refuse(noCheckpoint(string(cid)))
+	}
+	return err
 }
 
 // apply writes what an event changes beside the session's row.

@@ -249,9 +249,22 @@ func TestL1_DeletedSessionStaysForItsForksOnly(t *testing.T) {
 	if _, err := s.Checkpoint(t.Context(), used); err != nil {
 		t.Errorf("the checkpoint that a fork started from: %v", err)
 	}
-	if d, err = s.DeleteSession(t.Context(), child); err != nil || !d.Tombstone || !slices.Equal(d.Checkpoints, []id.Checkpoint{used}) {
+	again := fork(t, s, "again", used) // of the point that the child started from
+	if d, err = s.DeleteSession(t.Context(), child); err != nil || !d.Tombstone || len(d.Checkpoints) != 0 {
 		t.Errorf("child: %+v, %v", d, err)
 	}
+	if tr, err := session.Load(t.Context(), s, again); err != nil || tr.State().View.Events < 3000 {
+		t.Errorf("a fork of a deleted session: %v", err)
+	}
+	if d, err = s.DeleteSession(t.Context(), again); err != nil || d.Tombstone || !slices.Equal(d.Checkpoints, []id.Checkpoint{used}) {
+		t.Errorf("again: %+v, %v", d, err)
+	}
+	created := eventtest.Created("late")
+	data := created.Data.(event.SessionCreatedData)
+	data.Fork = &event.ForkOrigin{ParentID: root, CheckpointID: used, CutSeq: 1}
+	created.Data = data
+	_, err = s.Append(t.Context(), event.Append{Session: id.NewSession(), Events: []event.Draft{created}})
+	wantCode(t, err, store.CodeCheckpointNotFound)
 	d, err = s.DeleteSession(t.Context(), grandchild)
 	if err != nil || d.Tombstone || len(d.Purged) != 3 || len(d.Checkpoints) != 1 {
 		t.Errorf("grandchild: %+v, %v", d, err)
