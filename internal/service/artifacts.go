@@ -73,5 +73,5 @@ func (s *Service) Artifact(ctx context.Context, ref string, a id.Artifact) (io.R
 		}
 	}
 	return nil, errdefs.New(errdefs.NotFound, "artifact_not_found", "session %s has no artifact %s", ref, a).
-		WithHint("artifacts are deleted with their session")
+		WithHint("artifacts are deleted with their session and its forks")
 }

@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -83,6 +84,51 @@ type toldExecs struct {
 func (e toldExecs) Wait(ctx context.Context, exec id.Exec) (sandbox.ExecStatus, error) {
 	e.waits <- struct{}{}
 	return e.Execs.Wait(ctx, exec)
+}
+
+// TestL1_ArtifactsStayForForks: a fork's transcript names what its parent has stored.
+func TestL1_ArtifactsStayForForks(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.create("a", process.Name), w.create("b", process.Name)
+	name := id.NewArtifact()
+	dir := filepath.Join(w.dir, "sessions", a.ID, "artifacts")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.put(filepath.Join(dir, string(name)), "whole")
+	for parent, child := range map[string]string{"a": "kid", "b": "other"} {
+		if _, err := w.svc.ForkSession(w.ctx(), parent, api.ForkSession{Name: child}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.svc.DeleteSession(w.ctx(), parent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func() {
+		t.Helper()
+		f, err := w.svc.Artifact(w.ctx(), "kid", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if b, err := io.ReadAll(f); err != nil || string(b) != "whole" {
+			t.Errorf("%q, %v", b, err)
+		}
+	}
+	read()
+	for _, left := range []string{"workspace", "spool"} {
+		w.isGone("sessions", a.ID, left)
+	}
+	w.isGone("sessions", b.ID) // which had none
+	w.close()
+	w.put(filepath.Join(w.dir, "sessions", a.ID, "journal.json"), "{}") // as after a crash
+	w.open()
+	read()
+	w.isGone("sessions", a.ID, "journal.json")
+	if err := w.svc.DeleteSession(w.ctx(), "kid"); err != nil {
+		t.Fatal(err)
+	}
+	w.isGone("sessions", a.ID)
 }
 
 // TestL1_TheStartOfAForkIsForkedWithoutItsParent forks the point that a fork started from, after its parent was deleted, while a command runs

@@ -335,10 +335,21 @@ func (s *Service) removeOrphans(ctx context.Context, known map[id.Session]bool, 
 		return err
 	}
 	for _, e := range sessions {
-		if !known[id.Session(e.Name())] {
-			if err := s.cfg.Dirs.Trash(s.cfg.Dirs.Session(id.Session(e.Name()))); err != nil {
-				return err
-			}
+		sid := id.Session(e.Name())
+		if known[sid] {
+			continue
+		}
+		buried, err := s.exists(ctx)(sid)
+		if err != nil {
+			return err
+		}
+		if buried {
+			err = s.buryFiles(sid)
+		} else {
+			err = s.cfg.Dirs.Trash(s.cfg.Dirs.Session(sid))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	complete, broken, err := s.checkpoints.List()

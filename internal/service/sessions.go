@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -256,11 +257,11 @@ func (s *Service) deleteSession(ctx context.Context, l *live) error {
 		for _, c := range d.Checkpoints {
 			errs = append(errs, s.checkpoints.Delete(ctx, c))
 		}
-		for _, sid := range append(d.Purged, l.id) {
-			errs = append(errs, s.cfg.Dirs.Trash(s.cfg.Dirs.Session(sid)))
+		if d.Tombstone {
+			errs = append(errs, s.buryFiles(l.id))
 		}
 		for _, sid := range d.Purged {
-			errs = append(errs, s.checkpoints.DestroyLineage(ctx, sid))
+			errs = append(errs, s.cfg.Dirs.Trash(s.cfg.Dirs.Session(sid)), s.checkpoints.DestroyLineage(ctx, sid))
 		}
 		return errors.Join(errs...)
 	})
@@ -269,6 +270,28 @@ func (s *Service) deleteSession(ctx context.Context, l *live) error {
 		s.sweepLater()
 	}
 	return err
+}
+
+// buryFiles removes what a deleted session with forks has left, but for its artifacts: the forks' transcripts name them. They go with its log.
+func (s *Service) buryFiles(sid id.Session) error {
+	home, kept := s.cfg.Dirs.Session(sid), filepath.Base(s.cfg.Dirs.Artifacts(sid))
+	entries, err := os.ReadDir(home)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if e.Name() != kept {
+			errs = append(errs, s.cfg.Dirs.Trash(filepath.Join(home, e.Name())))
+		}
+	}
+	if !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == kept }) {
+		errs = append(errs, s.cfg.Dirs.Trash(home))
+	}
+	return errors.Join(errs...)
 }
 
 // CancelSession asks the turn in progress to stop.
