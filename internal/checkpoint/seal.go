@@ -61,6 +61,9 @@ func (s *Store) Seal(ctx context.Context, m Manifest) error {
 	out := seal{Manifest: hash, Layers: map[id.Layer]string{}}
 	for _, l := range m.Layers {
 		ls, err := s.sealLayer(ctx, l)
+		if _, serr := os.Stat(s.dirs.LayerFS(l)); err != nil && errors.Is(serr, fs.ErrNotExist) {
+			return corrupt(m.ID, "file layer %s is missing", l)
+		}
 		if err != nil {
 			return err
 		}

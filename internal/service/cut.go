@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"perdure.dev/perdure/internal/checkpoint"
 	"perdure.dev/perdure/internal/errdefs"
@@ -163,16 +164,31 @@ func (l *live) takeAsleep(ctx context.Context, st session.State, c cutting) (m c
 	return d.Manifest, d.Manifest.Created(hash), nil
 }
 
+// A checkpoint that could not be made durable is tried again after sealRest, then after twice as long, up to sealRestMax, and at the next
+// start. Until then it is warm, which a restore does not mind.
+const (
+	sealRest    = time.Second
+	sealRestMax = 5 * time.Minute
+)
+
 // sealLater makes a checkpoint durable in the background.
 func (l *live) sealLater(m checkpoint.Manifest) {
-	l.svc.goroutine(func(ctx context.Context) { l.sealNow(ctx, m) })
+	l.svc.goroutine(func(ctx context.Context) {
+		for rest := sealRest; !l.sealNow(ctx, m); rest = min(2*rest, sealRestMax) {
+			if l.svc.cfg.Clock.Sleep(ctx, rest) != nil {
+				return
+			}
+		}
+	})
 }
 
-func (l *live) sealNow(ctx context.Context, m checkpoint.Manifest) {
+// sealNow reports whether nothing is left to do. A checkpoint that is damaged has failed for good; a disk that is full, or a store that is
+// out of reach, says nothing about the checkpoint.
+func (l *live) sealNow(ctx context.Context, m checkpoint.Manifest) bool {
 	l.svc.sealing.Lock() // one at a time: it is disk work that must not crowd out the sandboxes'
-	if !l.has(m.ID) {
+	if !l.isWarm(m.ID) {
 		l.svc.sealing.Unlock()
-		return // deleted meanwhile
+		return true // deleted meanwhile, or durable
 	}
 	err := l.svc.checkpoints.Seal(ctx, m)
 	if err == nil {
@@ -180,13 +196,18 @@ func (l *live) sealNow(ctx context.Context, m checkpoint.Manifest) {
 	}
 	l.svc.sealing.Unlock()
 	if ctx.Err() != nil {
-		return // the next daemon goes on
+		return true // the next daemon goes on
 	}
 	if !l.has(m.ID) { // deleted meanwhile, perhaps before its image was stored
 		if err := l.svc.checkpoints.Unseal(ctx, m, l.svc.exists(ctx)); err != nil && ctx.Err() == nil {
 			l.svc.cfg.Logger.Warn("cannot delete the image of a deleted checkpoint", "checkpoint", m.ID, "error", err)
 		}
-		return
+		return true
+	}
+	if err != nil && errdefs.KindOf(err) != errdefs.Corrupt {
+		l.svc.cfg.Logger.Warn("a checkpoint is not durable yet; this is tried again", "session", l.id, "checkpoint", m.ID, "error", err)
+		l.svc.at("checkpoint.unsealed")
+		return false
 	}
 	d := event.Draft{Type: event.CheckpointDurable, ActorID: systemActor, Data: event.CheckpointDurableData{CheckpointID: m.ID}}
 	if err != nil {
@@ -195,9 +216,18 @@ func (l *live) sealNow(ctx context.Context, m checkpoint.Manifest) {
 			CheckpointID: m.ID, Code: errdefs.CodeOf(err), Message: err.Error(),
 		}}
 	}
-	if _, err := l.append(ctx, d); err != nil && ctx.Err() == nil && !isNotFound(err) {
-		l.svc.cfg.Logger.Error("cannot record that a checkpoint is durable", "session", l.id, "checkpoint", m.ID, "error", err)
+	_, err = l.append(ctx, d)
+	if err != nil && ctx.Err() == nil && !isNotFound(err) {
+		l.svc.cfg.Logger.Error("cannot record whether a checkpoint is durable", "session", l.id, "checkpoint", m.ID, "error", err)
 	}
+	return errdefs.KindOf(err) != errdefs.Exhausted
+}
+
+// isWarm says whether the session is there and has a checkpoint that is neither durable yet nor known to be damaged.
+func (l *live) isWarm(c id.Checkpoint) bool {
+	return l.isGone() == nil && slices.ContainsFunc(l.state().Checkpoints, func(k session.Checkpoint) bool {
+		return k.ID == c && k.State == session.CheckpointWarm
+	})
 }
 
 // has says whether the session is there and has the checkpoint.

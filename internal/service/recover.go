@@ -306,6 +306,10 @@ func (l *live) sealUnsealed(ctx context.Context) {
 			continue
 		}
 		m, err := l.svc.checkpoints.Read(c.ID, c.ManifestHash)
+		if err != nil && errdefs.KindOf(err) != errdefs.Corrupt {
+			l.svc.cfg.Logger.Warn("cannot read a checkpoint that is not durable yet", "session", l.id, "checkpoint", c.ID, "error", err) // the next start tries again
+			continue
+		}
 		if err != nil {
 			_, err = l.append(ctx, event.Draft{Type: event.CheckpointFailed, Data: event.CheckpointFailedData{
 				CheckpointID: c.ID, Code: errdefs.CodeOf(err), Message: err.Error(),
@@ -341,7 +345,8 @@ func (s *Service) removeOrphans(ctx context.Context, known map[id.Session]bool, 
 		}
 		buried, err := s.exists(ctx)(sid)
 		if err != nil {
-			return err
+			s.cfg.Logger.Warn("what is left of a session stays: its log cannot be read", "session", sid, "error", err)
+			continue
 		}
 		if buried {
 			err = s.buryFiles(sid)
