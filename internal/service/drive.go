@@ -3,9 +3,11 @@ package service
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/session"
 )
 
 // drive is a harness at work on a session.
@@ -54,21 +56,33 @@ func (l *live) work(ctx context.Context, d *drive) {
 		case <-l.changed: // what it stands for is seen by the Run that follows
 		default:
 		}
+		head := l.state().HeadSeq
 		err := l.svc.cfg.Harness.Run(ctx, host{l})
 		if ctx.Err() != nil {
 			err = nil
 		}
+		unread := false
 		if err != nil {
-			l.fail(ctx, err)
+			if unread = l.unread(head); unread || len(l.changed) > 0 {
+				l.svc.cfg.Logger.Warn("the harness ended, and runs again for what came meanwhile", "session", l.id, "error", err)
+			} else {
+				l.fail(ctx, err)
+			}
 		}
 		l.mu.Lock()
-		if ctx.Err() != nil || len(l.changed) == 0 || err != nil {
+		if ctx.Err() != nil || len(l.changed) == 0 && !unread {
 			l.drive = nil
 			l.mu.Unlock()
 			return
 		}
 		l.mu.Unlock()
 	}
+}
+
+// unread reports whether there is a message from after a position that no turn has taken up. A harness that failed may have taken the token
+// that stood for it.
+func (l *live) unread(after event.Seq) bool {
+	return slices.ContainsFunc(l.state().Pending, func(p session.Pending) bool { return p.Session == l.id && p.Seq > after })
 }
 
 // fail records that a session cannot be driven. A new message tries again.
