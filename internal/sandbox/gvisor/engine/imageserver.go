@@ -27,8 +27,8 @@ import (
 
 // How much a file's reader does at once.
 const (
-	stateBytes    = 128 << 10 // bytes in a read of the kernel's state, which is read from its beginning to its end
-	stateParallel = 2         // so that the next read is under way while one is decoded
+	stateBytes    = 512 << 10 // bytes in a read of the kernel's state: each may cost a wait for the shim, and the decoder waits with it
+	stateParallel = 4         // so that a small state is read at once
 	pageBytes     = 256 << 10 // bytes in a read of pages: whoever needs a page waits for those that have begun
 	pageParallel  = 4
 )
