@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"io"
 	"io/fs"
@@ -129,6 +130,47 @@ func TestL1_ArtifactsStayForForks(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.isGone("sessions", a.ID)
+}
+
+// TestL1_ALogThatCannotBeRemovedKeepsNothingElse: the deletion of a session is complete once the store has noted it. That its log cannot be
+// taken away yet keeps neither its sandbox running nor its checkpoints; the log goes at the next start.
+func TestL1_ALogThatCannotBeRemovedKeepsNothingElse(t *testing.T) {
+	w := newWorld(t)
+	s := w.create("a", process.Name)
+	ck, err := w.svc.CreateCheckpoint(w.ctx(), "a", api.CreateCheckpoint{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := sql.Open("sqlite", filepath.Join(w.dir, "perdure.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	exec := func(stmt string) {
+		t.Helper()
+		if _, err := raw.ExecContext(w.ctx(), stmt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("CREATE TRIGGER keep BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'the disk is full'); END")
+	err = w.svc.DeleteSession(w.ctx(), "a")
+	exec("DROP TRIGGER keep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.isGone("run", s.Workspace.SandboxID)
+	w.isGone("sessions", s.ID)
+	w.isGone("checkpoints", ck.ID)
+	if _, err := w.svc.GetSession(w.ctx(), s.ID); errdefs.CodeOf(err) != event.CodeSessionNotFound {
+		t.Errorf("it is there: %v", err)
+	}
+	if _, err := w.db.Read(w.ctx(), id.Session(s.ID), 0, 1); err != nil {
+		t.Errorf("the log could be removed: %v", err)
+	}
+	w.restart()
+	if _, err := w.db.Read(w.ctx(), id.Session(s.ID), 0, 1); errdefs.CodeOf(err) != event.CodeSessionNotFound {
+		t.Errorf("its log is still there: %v", err)
+	}
 }
 
 // TestL1_TheStartOfAForkIsForkedWithoutItsParent forks the point that a fork started from, after its parent was deleted, while a command runs

@@ -230,6 +230,7 @@ func (s *Service) DeleteSession(ctx context.Context, ref string) error {
 }
 
 func (s *Service) deleteSession(ctx context.Context, l *live) error {
+	deleted := false
 	err := l.operate(ctx, func() error {
 		release := l.halt()
 		defer release()
@@ -241,6 +242,7 @@ func (s *Service) deleteSession(ctx context.Context, l *live) error {
 		if err != nil {
 			return err
 		}
+		deleted = true // and so it stays, whatever fails now: the next start removes what is left
 		s.at("session.deleted")
 		l.mu.Lock()
 		l.gone = errGone
@@ -265,7 +267,7 @@ func (s *Service) deleteSession(ctx context.Context, l *live) error {
 		}
 		return errors.Join(errs...)
 	})
-	if err == nil {
+	if deleted {
 		s.forget(l)
 		s.sweepLater()
 	}

@@ -63,7 +63,7 @@ type Checkpoint struct {
 
 // Deletion says what a deleted session left behind, and what is gone for good.
 type Deletion struct {
-	// Tombstone: forks of the session need its log, so that stays until the last of them is deleted.
+	// Tombstone: the session's log is there still. Forks need it, until the last of them is deleted, or it could not be removed yet.
 	Tombstone bool
 	// Purged are the sessions whose logs are gone: this one, and tombstones that only it had kept.
 	Purged []id.Session

@@ -15,7 +15,8 @@ import (
 const purgeStep = 2000
 
 // DeleteSession removes a session. Its name is free at once and its subscriptions end. If it has forks its log stays for
-// them, and so do the checkpoints that they started from; both go with the last fork. It fails with session_not_found.
+// them, and so do the checkpoints that they started from; both go with the last fork. It fails with session_not_found. After an error the
+// session is there as before; what of its log cannot be removed yet is left to the next deletion or start.
 func (s *Store) DeleteSession(ctx context.Context, sid id.Session) (store.Deletion, error) {
 	var d store.Deletion
 	err := s.write.do(ctx, func(ctx context.Context, q *db.Queries) error {
@@ -32,13 +33,16 @@ func (s *Store) DeleteSession(ctx context.Context, sid id.Session) (store.Deleti
 		return d, err
 	}
 	// From here on the session is gone for everybody. Should the process die, the next one's sweep finishes this.
-	purged, err := s.purge(ctx)
+	purged, err := s.purge(context.WithoutCancel(ctx))
+	if err != nil {
+		s.log.Warn("cannot remove the log of a deleted session yet", "session", sid, "error", err)
+	}
 	d.Purged = append(d.Purged, purged...)
 	d.Tombstone = true
 	for _, p := range d.Purged {
 		d.Tombstone = d.Tombstone && p != sid
 	}
-	return d, err
+	return d, nil
 }
 
 // bury makes a tombstone of a session and lets go of what no fork needs.
