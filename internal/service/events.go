@@ -32,6 +32,38 @@ func (s *Service) ListEvents(ctx context.Context, ref string, after uint64, limi
 	return out, nil
 }
 
+// TimelineEvents lists the events on a session's timeline, in order: first those that it has from its ancestors, which may be deleted.
+func (s *Service) TimelineEvents(ctx context.Context, ref string, page api.Page) (api.List[api.Event], error) {
+	l, err := s.live(ctx, ref)
+	if err != nil {
+		return api.List[api.Event]{}, err
+	}
+	line, err := l.timeline(ctx)
+	if err != nil {
+		return api.List[api.Event]{}, err
+	}
+	out := api.List[api.Event]{Data: []api.Event{}}
+	found := page.After == ""
+	for e, err := range line.Events(ctx, s.cfg.Log) {
+		switch {
+		case err != nil:
+			return api.List[api.Event]{}, err
+		case !found:
+			found = string(e.ID) == page.After
+			continue
+		case len(out.Data) == page.Limit:
+			out.HasMore = true
+			return out, nil
+		}
+		out.Data = append(out.Data, presentEvent(e))
+	}
+	if !found {
+		return out, errdefs.New(errdefs.Invalid, event.CodeUnknownCursor, "there is no event %q on the timeline", page.After).
+			WithHint("a rollback may have taken it off; start anew")
+	}
+	return out, nil
+}
+
 func unknownCursor(after uint64, head event.Seq) error {
 	return errdefs.New(errdefs.Invalid, event.CodeUnknownCursor, "there is no event %d: the log ends at %d", after, head).
 		WithHint("start from 0, or from the last seq that you have seen")

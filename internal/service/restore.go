@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -118,8 +119,8 @@ func (r *restore) replace(ctx context.Context, old sandbox.Sandbox, spec sandbox
 		if err != nil {
 			return nil, report, err
 		}
-		if err := r.svc.endSandbox(context.WithoutCancel(ctx), old); err != nil {
-			r.svc.cfg.Logger.Error("cannot end a sandbox that has been replaced", "sandbox", old.ID(), "error", err) // the next start does
+		if err := r.makeWay(context.WithoutCancel(ctx), old); err != nil {
+			return nil, event.ResumeReport{}, errors.Join(err, r.svc.endSandbox(context.WithoutCancel(ctx), sb))
 		}
 		return sb, report, nil
 	}
@@ -131,10 +132,30 @@ func (r *restore) replace(ctx context.Context, old sandbox.Sandbox, spec sandbox
 		r.svc.cfg.Logger.Error("cannot end a sandbox that has been replaced", "sandbox", old.ID(), "error", err)
 	}
 	r.svc.at("sandbox.replaced")
+	r.trash(old)
+	return sb, r.report(ctx, sb), nil
+}
+
+// makeWay ends a sandbox whose files are to be sealed. It fails if that may write on.
+func (r *restore) makeWay(ctx context.Context, old sandbox.Sandbox) error {
+	r.svc.at("sandbox.destroy")
+	if err := old.Destroy(ctx); err != nil {
+		if st, serr := old.Status(ctx); serr != nil || st.State != sandbox.Dead {
+			return fmt.Errorf("the sandbox that runs cannot be ended: %w", err)
+		}
+		r.svc.cfg.Logger.Error("cannot remove a dead sandbox that has been replaced", "sandbox", old.ID(), "error", err) // the next start does
+		return nil
+	}
+	r.svc.at("sandbox.destroyed")
+	r.trash(old)
+	return nil
+}
+
+// trash removes the state directory of a sandbox that has ended.
+func (r *restore) trash(old sandbox.Sandbox) {
 	if err := r.svc.cfg.Dirs.Trash(r.svc.cfg.Dirs.Sandbox(old.ID())); err != nil {
 		r.svc.cfg.Logger.Warn("cannot remove what is left of a sandbox", "sandbox", old.ID(), "error", err) // the next start does
 	}
-	return sb, r.report(ctx, sb), nil
 }
 
 func (r *restore) report(ctx context.Context, sb sandbox.Sandbox) event.ResumeReport {
