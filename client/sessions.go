@@ -93,6 +93,18 @@ func (c *Client) Timeline(ctx context.Context, s string) (out api.Timeline, err 
 	return out, c.do(ctx, call{method: http.MethodGet, path: sessionPath(s) + "/timeline", out: &out})
 }
 
+// TimelineEvents lists the events on a session's timeline, an ancestor's part first, after the one with the id after.
+func (c *Client) TimelineEvents(ctx context.Context, s, after string, limit int) (out api.List[api.Event], err error) {
+	q := url.Values{}
+	if after != "" {
+		q.Set("after", after)
+	}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	return out, c.do(ctx, call{method: http.MethodGet, path: sessionPath(s) + "/timeline/events", query: q, out: &out})
+}
+
 // Diff compares two of S and S@CKPT.
 func (c *Client) Diff(ctx context.Context, a, b string) (out api.Diff, err error) {
 	return out, c.do(ctx, call{method: http.MethodGet, path: "/diff", query: url.Values{"a": {a}, "b": {b}}, out: &out})

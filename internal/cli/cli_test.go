@@ -106,6 +106,7 @@ func TestSessionsOnTheCommandLine(t *testing.T) {
 	s.want(s.run("wait", "invoices", "--for", "stopped"), 0, "invoices is idle")
 	s.want(s.run("wait", "invoices", "--for", "lost", "--timeout", "20ms"), 6, "wait_timeout")
 	s.want(s.run("timeline", "invoices"), 0, "events 1–6")
+	s.want(s.run("transcript", "invoices"), 0, "> hello")
 	s.want(s.run("cancel", "invoices"), 0)
 	s.want(s.run("ps", "invoices"), 0, "sleep 60")
 	s.want(s.run("diff", "invoices", "invoices@x"), 0, "~ /root/a")

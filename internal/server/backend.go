@@ -50,6 +50,7 @@ type Events interface {
 	// SendMessages returns the events that it appended.
 	SendMessages(ctx context.Context, ref string, req api.SendMessages) (api.List[api.Event], error)
 	Timeline(ctx context.Context, ref string) (api.Timeline, error)
+	TimelineEvents(ctx context.Context, ref string, page api.Page) (api.List[api.Event], error)
 	// Diff compares two of S and S@CKPT.
 	Diff(ctx context.Context, a, b string) (api.Diff, error)
 	// Artifact opens an artifact of a session or of one that it was forked from.

@@ -68,6 +68,15 @@ func (s *Server) eventRoutes() {
 		return b.Timeline(ctx, in.Session)
 	})
 	handle(s, route{
+		id: "list-timeline-events", method: http.MethodGet, path: "/sessions/{s}/timeline/events", role: actor.Viewer,
+		summary: "List the events on a session's timeline, those of its ancestors first",
+	}, func(ctx context.Context, in *struct {
+		SessionRef
+		PageQuery
+	}) (api.List[api.Event], error) {
+		return b.TimelineEvents(ctx, in.Session, in.page())
+	})
+	handle(s, route{
 		id: "diff", method: http.MethodGet, path: "/diff", role: actor.Viewer, summary: "Compare two sessions or checkpoints",
 	}, func(ctx context.Context, in *struct {
 		A string `query:"a" required:"true" doc:"S or S@CKPT"`

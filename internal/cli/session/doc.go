@@ -14,4 +14,6 @@ func Commands(e *env.Env) []*cobra.Command {
 }
 
 // Comparing are the commands that set one state beside another.
-func Comparing(e *env.Env) []*cobra.Command { return []*cobra.Command{newTimeline(e), newDiff(e)} }
+func Comparing(e *env.Env) []*cobra.Command {
+	return []*cobra.Command{newTranscript(e), newTimeline(e), newDiff(e)}
+}

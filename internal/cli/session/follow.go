@@ -14,11 +14,12 @@ import (
 	"perdure.dev/perdure/internal/event"
 )
 
-// transcript writes a session's work for people, as it happens.
+// transcript writes a session's work for people, as it happens or as it was.
 type transcript struct {
 	e       *env.Env
 	client  *client.Client
 	session string
+	past    bool   // nothing of it happens now
 	running *live  // the tool's command that runs, if any
 	failure string // of the model, as told last
 	// background: the call requested last is to return at once, and its command goes on.
@@ -27,6 +28,7 @@ type transcript struct {
 
 	mu        sync.Mutex // guards what is below, and orders what is written
 	streaming bool       // deltas of an answer are on the screen, and its line is open
+	wrote     bool       // something has been written
 }
 
 const (
@@ -51,6 +53,10 @@ func (t *transcript) event(ctx context.Context, ev api.Event) {
 		t.answer(payload[event.MessageAgentData](ev).Text)
 	case event.ModelFailed:
 		t.modelFailed(ev)
+	case event.SessionCreated:
+		if d := payload[event.SessionCreatedData](ev); t.past && d.Goal != "" && d.Fork == nil {
+			t.line("> %s", d.Goal)
+		}
 	case event.MessageUser:
 		t.line("> %s", summary(ev))
 	case event.ToolRequested:
@@ -60,7 +66,7 @@ func (t *transcript) event(ctx context.Context, ev api.Event) {
 		t.requested = ev.ID
 		t.background = args.Background
 	case event.ToolStarted:
-		if d := payload[event.ToolStartedData](ev); d.ExecID != "" && !(t.background && t.requested == ev.CausationID) {
+		if d := payload[event.ToolStartedData](ev); d.ExecID != "" && !t.past && !(t.background && t.requested == ev.CausationID) {
 			t.stop()
 			t.running = t.watch(ctx, t.client, t.session, string(d.ExecID))
 		}
@@ -86,6 +92,7 @@ func (t *transcript) write(indent, text string) {
 		t.streaming = false
 	}
 	fmt.Fprintln(t.e.Out, indent+env.OneLine(text, shownWidth))
+	t.wrote = true
 }
 
 // answer shows an answer, unless its pieces are on the screen already.
@@ -97,6 +104,7 @@ func (t *transcript) answer(text string) {
 		fmt.Fprintln(t.e.Out)
 	case text != "":
 		fmt.Fprintln(t.e.Out, env.Plain(text))
+		t.wrote = true
 	}
 	t.streaming = false
 }

@@ -55,8 +55,54 @@ func summary(ev api.Event) string {
 	case event.CheckpointCreated:
 		d := payload[event.CheckpointCreatedData](ev)
 		return fmt.Sprintf("%s %s %s", d.CheckpointID, d.Kind, d.Message)
+	case event.TurnFinished:
+		return payload[event.TurnFinishedData](ev).Reason
+	case event.ModelRequested:
+		d := payload[event.ModelRequestedData](ev)
+		if d.Attempt > 1 {
+			return fmt.Sprintf("%s, %d messages, attempt %d", d.Model, d.Messages, d.Attempt)
+		}
+		return fmt.Sprintf("%s, %d messages", d.Model, d.Messages)
+	case event.ModelResponded:
+		d := payload[event.ModelRespondedData](ev)
+		return fmt.Sprintf("%s; %d tokens in, %d out", d.StopReason, d.Usage.Input, d.Usage.Output)
+	case event.ModelFailed:
+		d := payload[event.ModelFailedData](ev)
+		return d.Message + " (" + d.Code + ")"
+	case event.LimitWarned, event.LimitReached:
+		d := payload[event.LimitData](ev)
+		return fmt.Sprintf("%s: %d of %d", d.Limit, d.Used, d.Max)
+	}
+	return workspaceSummary(ev)
+}
+
+func workspaceSummary(ev api.Event) string {
+	switch event.Type(ev.Type) {
+	case event.CheckpointDurable:
+		return string(payload[event.CheckpointDurableData](ev).CheckpointID)
+	case event.CheckpointFailed:
+		d := payload[event.CheckpointFailedData](ev)
+		return fmt.Sprintf("%s: %s (%s)", d.CheckpointID, d.Message, d.Code)
+	case event.CheckpointDeleted:
+		d := payload[event.CheckpointDeletedData](ev)
+		return fmt.Sprintf("%s (%s)", d.CheckpointID, d.Reason)
+	case event.WorkspaceStarted:
+		d := payload[event.WorkspaceStartedData](ev)
+		if len(d.Missing) > 0 {
+			return d.Driver + ", without " + strings.Join(d.Missing, "; ")
+		}
+		return d.Driver
+	case event.WorkspaceResumed:
+		r := payload[event.WorkspaceResumedData](ev).Report
+		text := fmt.Sprintf("%s in %d ms", strings.Join(r.Layers, ", "), r.DurationMS)
+		if len(r.Lost) > 0 {
+			text += "; lost: " + strings.Join(r.Lost, ", ")
+		}
+		return text
 	case event.WorkspaceLost:
 		return payload[event.WorkspaceLostData](ev).Cause
+	case event.WorkspacePaused, event.WorkspaceUnpaused:
+		return ""
 	}
 	return string(ev.Data)
 }

@@ -97,6 +97,18 @@ func (b *Backend) Timeline(_ context.Context, ref string) (api.Timeline, error) 
 	return api.Timeline{SessionID: s.ID, LastSeq: s.LastSeq, Ranges: []api.Range{{SessionID: s.ID, FromSeq: 1, ToSeq: s.LastSeq}}}, nil
 }
 
+// TimelineEvents lists the whole log.
+func (b *Backend) TimelineEvents(ctx context.Context, ref string, page api.Page) (api.List[api.Event], error) {
+	all, err := b.ListEvents(ctx, ref, 0, api.MaxLimit)
+	for i, e := range all.Data {
+		if e.ID == page.After {
+			all.Data = all.Data[i+1:]
+			break
+		}
+	}
+	return all, err
+}
+
 // Diff says what it was asked.
 func (b *Backend) Diff(_ context.Context, x, y string) (api.Diff, error) {
 	return api.Diff{A: x, B: y, Files: []api.FileDiff{{Path: "/root/a", Change: "changed", ASize: 1, BSize: 2, Text: "-x\n+y"}}}, nil
