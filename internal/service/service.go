@@ -29,8 +29,8 @@ type Rows interface {
 	Sessions(ctx context.Context, f store.Filter) (list []store.Session, more bool, err error)
 	Checkpoint(ctx context.Context, c id.Checkpoint) (store.Checkpoint, error)
 	Checkpoints(ctx context.Context, s id.Session) ([]store.Checkpoint, error)
-	// CheckpointByRef finds a checkpoint that the session can go to, its own or an ancestor's: by id, or by message the newest, which of an
-	// ancestor's is one from before the fork. Error: checkpoint_not_found.
+	// CheckpointByRef finds a checkpoint that the session can go to, its own or an ancestor's from before the fork: by id, or by message the
+	// newest. Error: checkpoint_not_found.
 	CheckpointByRef(ctx context.Context, s id.Session, ref string) (store.Checkpoint, error)
 	DeleteSession(ctx context.Context, s id.Session) (store.Deletion, error)
 	// Event returns an event by its id, from whichever log. Error: event_not_found.

@@ -160,7 +160,9 @@ func TestAForkNamesItsParentsCheckpoints(t *testing.T) {
 		in   id.Session
 		ref  string
 		want id.Checkpoint
-	}{{child, "one", one}, {child, "two", two}, {grandchild, "two", two}, {grandchild, "one", own}, {child, "late", ""}, {sid, "mine", ""}, {sid, "late", late}} {
+	}{{child, "one", one}, {child, "two", two}, {grandchild, "two", two}, {grandchild, "one", own}, {child, "late", ""}, {sid, "mine", ""}, {sid, "late", late},
+		{child, string(one), one}, {child, string(two), two}, {grandchild, string(one), one}, {grandchild, string(own), own},
+		{child, string(late), ""}, {grandchild, string(late), ""}, {child, string(own), ""}} {
 		c, err := s.CheckpointByRef(t.Context(), x.in, x.ref)
 		if x.want == "" {
 			wantCode(t, err, store.CodeCheckpointNotFound)

@@ -87,25 +87,28 @@ func checkpointsOf(rows []db.Checkpoint) ([]store.Checkpoint, error) {
 	return list, nil
 }
 
-// CheckpointByRef returns the checkpoint that ref names for a session: by id (its own or an ancestor's), or by message the newest that did not
-// fail, of its own or else of the nearest ancestor's from before the fork. It fails with checkpoint_not_found.
+// CheckpointByRef returns the checkpoint that ref names for a session, of its own or of an ancestor's from before the fork: by id, or by message
+// the newest that did not fail, of the nearest of them. It fails with checkpoint_not_found.
 func (s *Store) CheckpointByRef(ctx context.Context, sid id.Session, ref string) (store.Checkpoint, error) {
 	if id.Valid("ckpt", ref) {
 		c, err := s.Checkpoint(ctx, id.Checkpoint(ref))
 		if err != nil {
 			return c, err
 		}
-		for at := sid; at != ""; {
+		for at, until := sid, event.Seq(math.MaxInt64); at != ""; {
+			if c.SessionID == at {
+				if c.CutSeq > until {
+					break
+				}
+				return c, nil
+			}
 			row, err := s.read.GetSession(ctx, at)
 			if errors.Is(err, sql.ErrNoRows) {
 				break
 			} else if err != nil {
 				return c, s.reading(err)
 			}
-			if c.SessionID == row.ID {
-				return c, nil
-			}
-			at = row.ParentID
+			at, until = row.ParentID, event.Seq(row.ForkCutSeq)
 		}
 		return store.Checkpoint{}, noCheckpoint(ref)
 	}
