@@ -236,6 +236,11 @@ func (l *live) recoverJournal(ctx context.Context, j journal, owned map[id.Sandb
 		told = told || c.ID == j.Created.CheckpointID
 	}
 	if told {
+		for _, sid := range []id.Sandbox{j.Sandbox, j.NewSandbox} {
+			if sid != "" && sid != l.state().Workspace.SandboxID {
+				l.svc.removeSandbox(ctx, sid) // it could not be ended when it was replaced
+			}
+		}
 		return l.dropJournal()
 	}
 	old, status, err := l.find(ctx, j.Sandbox)

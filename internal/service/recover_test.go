@@ -2,16 +2,53 @@ package service_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
 
+	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/agent"
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/sandbox/process"
 )
+
+// TestL1_WhatARollbackLeftGoesWithItsJournal: a daemon died when the log had the rollback, but the old sandbox had not ended and the journal
+// was there still. Nobody owns that sandbox any more. It is here that of a session whose deletion it has outlived.
+func TestL1_WhatARollbackLeftGoesWithItsJournal(t *testing.T) {
+	which := &atomic.Value{}
+	which.Store("")
+	w := &world{}
+	w.wrap = func(d sandbox.Driver) sandbox.Driver { return stubbornDriver{d, which} }
+	w.begin(t)
+	a, b := w.create("a", process.Name), w.create("b", process.Name)
+	ck, err := w.svc.CreateCheckpoint(w.ctx(), "a", api.CreateCheckpoint{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	which.Store(b.Workspace.SandboxID)
+	if err := w.svc.DeleteSession(w.ctx(), "b"); !errors.Is(err, errStubborn) {
+		t.Fatalf("the deletion says %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(w.dir, "run", b.Workspace.SandboxID)); err != nil {
+		t.Fatal(err)
+	}
+	which.Store("")
+	w.close()
+	w.put(filepath.Join(w.dir, "sessions", a.ID, "journal.json"), fmt.Sprintf(
+		`{"op": "rollback", "created": {"checkpoint_id": %q}, "sandbox": %q, "new_sandbox": %q}`, ck.ID, b.Workspace.SandboxID, a.Workspace.SandboxID))
+	w.open()
+	w.isGone("run", b.Workspace.SandboxID)
+	w.isGone("sessions", a.ID, "journal.json")
+	if now := w.state("a", "running"); now.Workspace.SandboxID != a.Workspace.SandboxID {
+		t.Errorf("it runs in %s now", now.Workspace.SandboxID)
+	}
+	w.want(w.sh("a", "echo alive"), "alive")
+}
 
 // watchedHarness says when a session is driven.
 type watchedHarness struct {

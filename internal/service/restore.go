@@ -128,11 +128,12 @@ func (r *restore) replace(ctx context.Context, old sandbox.Sandbox, spec sandbox
 	if sb == nil {
 		return nil, event.ResumeReport{}, err
 	}
-	if err != nil { // the new one is there: only forward from here
-		r.svc.cfg.Logger.Error("cannot end a sandbox that has been replaced", "sandbox", old.ID(), "error", err)
-	}
 	r.svc.at("sandbox.replaced")
-	r.trash(old)
+	if err != nil { // the new one is there: only forward from here. The next start finds the old one by its directory
+		r.svc.cfg.Logger.Error("cannot end a sandbox that has been replaced", "sandbox", old.ID(), "error", err)
+	} else {
+		r.trash(old)
+	}
 	return sb, r.report(ctx, sb), nil
 }
 
