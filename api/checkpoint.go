@@ -4,10 +4,9 @@ import "time"
 
 // The values of Checkpoint.State.
 const (
-	CheckpointCreating = "creating"
-	CheckpointWarm     = "warm"    // usable on this machine
-	CheckpointDurable  = "durable" // in the snapshot store, verified
-	CheckpointFailed   = "failed"
+	CheckpointWarm    = "warm"    // usable on this machine
+	CheckpointDurable = "durable" // on stable storage, its memory in the store of images
+	CheckpointFailed  = "failed"  // found damaged before it was durable
 )
 
 // Checkpoint is a consistent cut through a session: log position, files and, where there were any, processes and RAM.
@@ -15,7 +14,7 @@ type Checkpoint struct {
 	ID          string    `json:"id"`
 	SessionID   string    `json:"session_id"`
 	Seq         uint64    `json:"seq" doc:"The log position of the cut."`
-	State       string    `json:"state" doc:"creating, warm, durable or failed."`
+	State       string    `json:"state" enum:"warm,durable,failed"`
 	Kind        string    `json:"kind" doc:"user, agent, suspend, stop, undo or fork."`
 	Message     string    `json:"message"`
 	Keep        bool      `json:"keep" doc:"Not subject to retention."`
