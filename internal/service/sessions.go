@@ -116,6 +116,9 @@ func (s *Service) specOf(ctx context.Context, req api.CreateSession) (event.Spec
 	if err := checkImage(spec.Image); err != nil {
 		return spec, err
 	}
+	if m := spec.Limits.MemoryBytes; m > 0 && m < leastMemory {
+		return spec, errdefs.New(errdefs.Invalid, "limit_too_small", "a sandbox cannot do with %d bytes of memory", m).WithHint("give it %d MiB or more", leastMemory>>20)
+	}
 	for _, kv := range spec.Env {
 		if k, _, ok := strings.Cut(kv, "="); !ok || k == "" || strings.ContainsRune(kv, 0) {
 			return spec, errdefs.New(errdefs.Invalid, "invalid_env", "%q is not KEY=VALUE", kv)
@@ -129,6 +132,9 @@ func (s *Service) specOf(ctx context.Context, req api.CreateSession) (event.Spec
 	_, _, err := s.usable(ctx, spec.Driver)
 	return spec, err
 }
+
+// leastMemory is the smallest limit on memory, in bytes. A shell and an interpreter run in it, and little else.
+const leastMemory = 32 << 20
 
 func checkImage(image string) error {
 	dir, isDir := strings.CutPrefix(image, "dir:")

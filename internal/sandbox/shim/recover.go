@@ -4,13 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/sandbox"
@@ -63,65 +56,29 @@ func (c *Client) bury() error {
 	return markLost(c.cfg.Spec.SpoolDir, r.Cause)
 }
 
-// reap kills everything that a record names and removes its control groups. Harmless when all is gone.
+// reap kills everything that a record names and removes its control groups, also those of a shim that died before it could note them.
+// Harmless when all is gone.
 func reap(dir string) error {
 	r, err := readRecord(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	r.Shim.Kill()
-	for _, p := range r.Running.Processes {
-		p.Kill()
+	groups := r.Running.Cgroups
+	if cfg, cerr := readConfig(dir); cerr == nil {
+		groups = append(groups, Cgroups(cfg.Spec.ID)...)
 	}
-	if r.Running.Marker != "" {
-		killMarked(r.Running.Marker)
+	if err == nil {
+		r.Shim.Kill()
+		for _, p := range r.Running.Processes {
+			p.Kill()
+		}
+		if r.Running.Marker != "" {
+			killMarked(r.Running.Marker)
+		}
 	}
 	var errs []error
-	for _, dir := range r.Running.Cgroups {
+	for _, dir := range groups {
 		errs = append(errs, RemoveCgroup(dir))
 	}
 	return errors.Join(errs...)
-}
-
-// RemoveCgroup kills what is in a control group and removes it, with the groups below. A missing one is fine.
-func RemoveCgroup(dir string) error {
-	const tries, pause = 200, 5 * time.Millisecond // killed processes leave the group a moment later
-	for range tries {
-		err := removeCgroup(dir)
-		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if !errors.Is(err, unix.EBUSY) {
-			return err
-		}
-		time.Sleep(pause)
-	}
-	return errdefs.New(errdefs.Unavailable, "cgroup_busy", "the control group %s does not become empty", dir)
-}
-
-func removeCgroup(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			if err := removeCgroup(filepath.Join(dir, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if err != nil {
-		return err
-	}
-	for _, field := range strings.Fields(string(procs)) {
-		if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
-			_ = unix.Kill(pid, unix.SIGKILL) // the group is ours: whoever is in it is to go
-		}
-	}
-	return unix.Rmdir(dir)
 }

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	gflag "gvisor.dev/gvisor/runsc/flag"
 
@@ -61,9 +60,4 @@ func containerID(id.Sandbox) string { return "perdure" }
 
 func limited(cfg shim.Config) bool {
 	return cfg.Spec.Limits.MemoryBytes > 0 || cfg.Spec.Limits.Processes > 0
-}
-
-// cgroupName is the control group of a sandbox, below the root of each hierarchy.
-func cgroupName(sandbox id.Sandbox) string {
-	return "/perdure-" + strings.ReplaceAll(string(sandbox), "/", "_")
 }

@@ -285,7 +285,7 @@ func (e *Engine) Destroy(context.Context) error {
 	if e.gate != nil {
 		e.gate.Close() // by now it may have been opened, and closed
 	}
-	for _, dir := range e.running.Cgroups {
+	for _, dir := range e.cgroups() { // those that are there, noted or not
 		errs = append(errs, shim.RemoveCgroup(dir))
 	}
 	<-written

@@ -11,8 +11,6 @@ import (
 	"perdure.dev/perdure/internal/sandbox/shim"
 )
 
-const cgroupRoot = "/sys/fs/cgroup"
-
 // sentryProcesses is what gVisor itself needs of a limit on processes: its threads, and one or more stubs per process inside.
 const sentryProcesses = 512
 
@@ -34,21 +32,7 @@ func (e *Engine) cgroups() []string {
 	if !limited(e.cfg) {
 		return nil
 	}
-	name := cgroupName(e.cfg.Spec.ID)
-	var found []string
-	for _, pattern := range []string{cgroupRoot + name, cgroupRoot + "/*" + name} {
-		dirs, err := filepath.Glob(pattern)
-		if err != nil {
-			continue // only for a malformed pattern
-		}
-		for _, dir := range dirs {
-			// cpu and cpuacct are often links to one directory.
-			if real, err := filepath.EvalSymlinks(dir); err == nil {
-				found = append(found, real)
-			}
-		}
-	}
-	return found
+	return shim.Cgroups(e.cfg.Spec.ID)
 }
 
 // outOfMemory reports whether the kernel killed something in the sandbox's control group for its memory limit.

@@ -55,7 +55,7 @@ func (e *Engine) spec() *specs.Spec {
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: e.namespace.Path()})
 	}
 	if limited(e.cfg) {
-		s.Linux.CgroupsPath = cgroupName(e.cfg.Spec.ID)
+		s.Linux.CgroupsPath = shim.CgroupName(e.cfg.Spec.ID)
 		s.Linux.Resources = resources(e.cfg)
 	}
 	return s
