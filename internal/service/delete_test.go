@@ -141,7 +141,7 @@ func TestL1_ALogThatCannotBeRemovedKeepsNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := sql.Open("sqlite", filepath.Join(w.dir, "perdure.db"))
+	raw, err := sql.Open("sqlite", "file:"+filepath.Join(w.dir, "perdure.db")+"?_pragma=busy_timeout(10000)")
 	if err != nil {
 		t.Fatal(err)
 	}
