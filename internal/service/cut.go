@@ -298,7 +298,10 @@ func (l *live) retain(ctx context.Context) {
 
 // deleteCheckpoint makes a checkpoint unknown first, and then removes it.
 func (l *live) deleteCheckpoint(ctx context.Context, c id.Checkpoint, reason string) error {
-	_, err := l.append(ctx, event.Draft{Type: event.CheckpointDeleted, Data: event.CheckpointDeletedData{CheckpointID: c, Reason: reason}})
+	err := l.svc.freeing(func() error {
+		_, err := l.append(ctx, event.Draft{Type: event.CheckpointDeleted, Data: event.CheckpointDeletedData{CheckpointID: c, Reason: reason}})
+		return err
+	})
 	if err != nil {
 		return err
 	}

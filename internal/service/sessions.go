@@ -244,7 +244,8 @@ func (s *Service) deleteSession(ctx context.Context, l *live) error {
 		sb := l.current()
 		// The log first: whatever is left after a crash belongs to no session, and is swept.
 		s.at("session.delete")
-		d, err := s.cfg.Rows.DeleteSession(ctx, l.id)
+		var d store.Deletion
+		err := s.freeing(func() (err error) { d, err = s.cfg.Rows.DeleteSession(ctx, l.id); return err })
 		if err != nil {
 			return err
 		}

@@ -26,6 +26,7 @@ import (
 //	sessions/SESS/artifacts/   what was too long for the model
 //	run/SBX/                   state of a running sandbox
 //	trash/                     what is being deleted
+//	reserve                    space for deleting on a full disk
 //	marks                      how the layers are marked, see layer.Marks
 type Dirs struct {
 	Root string
