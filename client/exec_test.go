@@ -134,7 +134,7 @@ func TestAttachTerminal(t *testing.T) {
 	d := servertest.NewDaemon(t)
 	c := connect(t, d)
 	session(t, c, "s")
-	x := start(t, c, api.StartExec{Argv: []string{"sh", "-c", "stty -echo; read x; stty size; sleep 60"}, TTY: &api.TerminalSize{Rows: 10, Cols: 20}, Stdin: true})
+	x := start(t, c, api.StartExec{Argv: []string{"sh", "-c", "stty -echo; read x; until stty size | grep 33; do sleep 0.02; done; sleep 60"}, TTY: &api.TerminalSize{Rows: 10, Cols: 20}, Stdin: true})
 	sizes, signals := make(chan api.TerminalSize, 1), make(chan string, 1)
 	sizes <- api.TerminalSize{Rows: 33, Cols: 44}
 	in, keys := io.Pipe()
