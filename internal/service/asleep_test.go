@@ -74,7 +74,7 @@ signal.signal(signal.SIGALRM, tick)
 signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)`)
 	ticks := func() int {
 		t.Helper()
-		n, err := strconv.Atoi(w.sh("a", "cat /root/ticks"))
+		n, err := strconv.Atoi(w.sh("a", `until n=$(cat /root/ticks) && [ -n "$n" ]; do :; done; echo $n`)) // it may be being written
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,7 @@ signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)`)
 	if most := int(awake/(50*time.Millisecond)) + 10; n-at > most { // what it slept through would be 80 more
 		t.Errorf("C3: %d ticks in %s awake", n-at, awake)
 	}
-	w.sh("a", "until [ $(cat /root/ticks || echo 0) -gt "+strconv.Itoa(n+5)+" ]; do sleep 0.05; done") // it goes on
+	w.sh("a", `until n=$(cat /root/ticks) && [ "${n:-0}" -gt `+strconv.Itoa(n+5)+" ]; do sleep 0.05; done") // it goes on
 }
 
 // TestS8_S9_WhatExecStartedComesBack takes one command of each kind through a suspend and a rollback: a terminal, a command with input, a
