@@ -151,6 +151,10 @@ func wireError(err error) *wire.Error {
 		return fail("conflict", "file_exists", "%v", err)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return fail("denied", "file_denied", "%v", err)
+	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ELOOP):
+		return fail("invalid", "path_invalid", "%v", err)
+	case errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.EIO), errors.Is(err, syscall.ETXTBSY):
+		return fail("conflict", "file_unusable", "%v", err) // a device without its other end, memory that is not mapped, a program that runs
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fail("exhausted", "disk_full", "%v", err)
 	}

@@ -46,6 +46,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("%+v %v", list, err)
 	}
 	check(f.Mkdir(ctx, filepath.Join(r.dir, "a/b"), 0))
+	check(os.Symlink("circle", filepath.Join(r.dir, "circle")))
 	for _, c := range []struct {
 		name, want string
 		err        error
@@ -55,6 +56,9 @@ func TestFiles(t *testing.T) {
 		{"write a directory", "is_a_directory", f.Write(ctx, r.dir, 0, strings.NewReader("x"))},
 		{"below a file", "not_a_directory", f.Write(ctx, path+"/x", 0, strings.NewReader("x"))},
 		{"relative", "path_invalid", f.Mkdir(ctx, "x", 0)},
+		{"a long name", "path_invalid", f.Write(ctx, filepath.Join(r.dir, strings.Repeat("n", 256)), 0, strings.NewReader("x"))},
+		{"a circle", "path_invalid", second(f.Read(ctx, filepath.Join(r.dir, "circle"), 0, -1))},
+		{"no memory there", "file_unusable", second(f.Read(ctx, "/proc/self/mem", 0, -1))},
 		{"remove full", "directory_not_empty", f.Remove(ctx, filepath.Dir(path), false)},
 		{"root", "file_denied", f.Remove(ctx, "/", true)},
 		{"stat missing", "file_not_found", func() error { _, err := f.Stat(ctx, "/no"); return err }()},
