@@ -1,7 +1,6 @@
 package gvisor_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,52 +9,25 @@ import (
 	"syscall"
 	"testing"
 
-	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/sandbox"
-	"perdure.dev/perdure/internal/sandbox/gvisor"
-	"perdure.dev/perdure/internal/sandbox/sandboxtest"
 )
 
 // TestS3_FileServerOfARestoredSandboxKilled kills each process of a restored sandbox, one that serves its files among them. A sandbox that
 // goes on without files finds no command and saves nothing, so it has to be known as dead.
 func TestS3_FileServerOfARestoredSandboxKilled(t *testing.T) {
-	bin := sandboxtest.Build(t)
-	driver := gvisor.New(gvisor.Options{Engine: bin.Engine, Guest: bin.Guest, Cache: t.TempDir()})
-	if caps := driver.Capabilities(t.Context()); !caps.Available {
-		t.Skipf("gVisor cannot run here: %v", caps.Missing)
-	}
-	dir := t.TempDir()
-	mkdir := func(name string) string {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	spec := func() sandbox.Spec {
-		sid := id.NewSandbox()
-		return sandbox.Spec{
-			ID: sid, Session: "sess_a", StateDir: mkdir(string(sid)), SpoolDir: mkdir("spool"), Hostname: "a",
-			Root: sandbox.Root{Image: "host", Upper: mkdir("upper"), Work: mkdir("work-" + string(sid))},
-		}
-	}
-	end := func(s sandbox.Sandbox) {
-		if err := s.Destroy(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	}
-	s, err := driver.Start(t.Context(), spec())
+	r := newRig(t)
+	s, err := r.Start(t.Context(), r.spec())
 	if err != nil {
 		t.Fatal(err)
 	}
-	warm, err := s.Checkpoint(t.Context(), sandbox.CheckpointRequest{Dir: mkdir("image")})
-	end(s)
+	warm, err := s.Checkpoint(t.Context(), sandbox.CheckpointRequest{Dir: r.mkdir("image")})
+	r.end(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var killed []string
 	for range 3 {
-		s, err := driver.Restore(t.Context(), spec(), warm.Image())
+		s, err := r.Restore(t.Context(), r.spec(), warm.Image())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +53,7 @@ func TestS3_FileServerOfARestoredSandboxKilled(t *testing.T) {
 			}
 			break
 		}
-		end(s)
+		r.end(s)
 	}
 	if !slices.Contains(killed, "runsc-gofer") || len(killed) != 3 {
 		t.Errorf("killed: %q", killed)

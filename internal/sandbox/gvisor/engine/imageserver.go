@@ -107,7 +107,7 @@ type imageReader struct {
 	file     *os.File
 	bytes    int
 	parallel int
-	todo     chan imageRead // never full: the server sees to it that no more than parallel are under way
+	queue    chan imageRead // never full: the server sees to it that no more than parallel are under way
 	done     chan stateio.Completion
 	workers  sync.WaitGroup
 
@@ -128,7 +128,7 @@ type imageRead struct {
 func newImageReader(file *os.File, bytes, parallel, workers int) *imageReader {
 	r := &imageReader{
 		file: file, bytes: bytes, parallel: parallel,
-		todo: make(chan imageRead, parallel), done: make(chan stateio.Completion, parallel),
+		queue: make(chan imageRead, parallel), done: make(chan stateio.Completion, parallel),
 	}
 	for range workers {
 		r.workers.Go(r.work)
@@ -138,7 +138,7 @@ func newImageReader(file *os.File, bytes, parallel, workers int) *imageReader {
 
 // Close implements stateio.AsyncReader.
 func (r *imageReader) Close() error {
-	close(r.todo)
+	close(r.queue)
 	r.workers.Wait()
 	err := r.file.Close()
 	for _, f := range r.destinations {
@@ -177,12 +177,12 @@ func (r *imageReader) RegisterDestinationFD(fd int32, _ uint64, _ []stateio.Clie
 
 // AddRead implements stateio.AsyncReader.
 func (r *imageReader) AddRead(id int, offset int64, to stateio.DestinationFile, fr memmap.FileRange, _ []byte) {
-	r.todo <- imageRead{id, offset, to.(*os.File), []memmap.FileRange{fr}}
+	r.queue <- imageRead{id, offset, to.(*os.File), []memmap.FileRange{fr}}
 }
 
 // AddReadv implements stateio.AsyncReader.
 func (r *imageReader) AddReadv(id int, offset int64, _ uint64, to stateio.DestinationFile, ranges []memmap.FileRange, _ []unix.Iovec) {
-	r.todo <- imageRead{id, offset, to.(*os.File), ranges}
+	r.queue <- imageRead{id, offset, to.(*os.File), ranges}
 }
 
 // Wait implements stateio.AsyncReader.
@@ -202,7 +202,7 @@ func (r *imageReader) Wait(cs []stateio.Completion, atLeast int) ([]stateio.Comp
 
 func (r *imageReader) work() {
 	buf := make([]byte, r.bytes)
-	for read := range r.todo {
+	for read := range r.queue {
 		n, err := r.read(read, buf)
 		r.done <- stateio.Completion{ID: read.id, N: uint64(n), Err: err}
 	}
