@@ -149,6 +149,8 @@ func (s *server) cut(ctx context.Context, req checkpointStart, cutFiles func(ctx
 func (s *server) reconnect(ctx context.Context) error {
 	s.guest.Drop()
 	s.stale = false
+	ctx, stop := s.whileAlive(ctx)
+	defer stop()
 	if err := s.engine.Nudge(ctx); err != nil {
 		return err
 	}

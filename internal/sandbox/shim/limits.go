@@ -16,7 +16,6 @@ func (s *server) limit(ctx context.Context) {
 			s.update(func(r *Record) { r.Running.Missing = append(r.Running.Missing, "process limit: "+err.Error()) })
 		}
 	}
-	go s.guard(ctx)
 }
 
 // guard keeps the memory limit. It is owned by start and ends with the sandbox, or the shim.

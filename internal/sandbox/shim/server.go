@@ -75,18 +75,23 @@ func (s *server) start(ctx context.Context) error {
 	running.Missing = append(append([]string(nil), s.cfg.Missing...), running.Missing...)
 	s.update(func(r *Record) { r.Running = running })
 	go s.watch()
+	living, stop := s.whileAlive(ctx)
+	defer stop()
 	if s.cfg.Image != nil {
-		if err := s.engine.Nudge(ctx); err != nil {
+		if err := s.engine.Nudge(living); err != nil {
 			return fmt.Errorf("wake the restored guest: %w", err)
 		}
 	}
-	if err := s.awaitGuest(ctx); err != nil {
+	if err := s.awaitGuest(living); err != nil {
 		return err
 	}
 	connected := s.clock.Now()
 	if s.cfg.Image != nil || s.ahead {
-		report, err := s.guest.restored(ctx, s.cfg)
+		report, err := s.guest.restored(living, s.cfg)
 		if err != nil {
+			if cause := context.Cause(living); cause != nil {
+				err = cause
+			}
 			return fmt.Errorf("tell the guest who it is: %w", err)
 		}
 		if s.cfg.Image != nil {
@@ -95,7 +100,8 @@ func (s *server) start(ctx context.Context) error {
 			s.mu.Unlock()
 		}
 	}
-	s.limit(ctx)
+	s.limit(living)
+	go s.guard(ctx)
 	s.setState(sandbox.Running)
 	s.update(func(r *Record) { r.StartedAt = s.clock.Now() })
 	s.own()
@@ -106,20 +112,27 @@ func (s *server) start(ctx context.Context) error {
 // guestLimit is how long a guest may take to answer after a boot or restore.
 const guestLimit = time.Minute
 
-// awaitGuest waits until the guest answers, or the sandbox dies.
-func (s *server) awaitGuest(ctx context.Context) error {
+// whileAlive returns a context that ends when the sandbox dies, and what ends it otherwise. A guest that is dead does not answer: what is asked
+// of it would be repeated for the next one that connects.
+func (s *server) whileAlive(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		_ = s.clock.Sleep(ctx, guestLimit) // ended early by the answer
-		cancel(errdefs.New(errdefs.Timeout, "guest_silent", "the guest does not answer after %s", guestLimit))
-	}()
 	go func() {
 		select {
 		case <-s.dead:
 			cancel(errDead(s.snapshot().Cause))
 		case <-ctx.Done():
 		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// awaitGuest waits until the guest answers, or the sandbox dies with ctx.
+func (s *server) awaitGuest(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		_ = s.clock.Sleep(ctx, guestLimit) // ended early by the answer
+		cancel(errdefs.New(errdefs.Timeout, "guest_silent", "the guest does not answer after %s", guestLimit))
 	}()
 	if err := s.guest.Connected(ctx); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
