@@ -124,11 +124,11 @@ var smallBuffers = sync.Pool{New: func() any { return new([smallFile]byte) }}
 // copyRegular copies a file with its owner, attributes and mode. A workspace has thousands of small files, all of which are copied while it
 // stands still, so this does with few system calls: they are on descriptors, and none sets what is so already.
 func copyRegular(src, dst string, s Stamp) (n int64, err error) {
-	in, err := unix.Open(src, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	in, err := openFile(src, unix.O_RDONLY, 0)
 	if err != nil {
 		return 0, err
 	}
-	out, err := unix.Open(dst, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, s.Mode&0o777)
+	out, err := openFile(dst, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, s.Mode&0o777)
 	if err != nil {
 		unix.Close(in)
 		return 0, err
@@ -148,6 +148,16 @@ func copyRegular(src, dst string, s Stamp) (n int64, err error) {
 		err = copyFileMeta(in, out, s)
 	}
 	return n, errors.Join(err, to.Close())
+}
+
+// openFile opens a file itself, not what a link in its place names. Unlike os.OpenFile it registers it nowhere, which costs several calls.
+func openFile(name string, flags int, mode uint32) (int, error) {
+	for {
+		fd, err := unix.Open(name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+		if err != unix.EINTR { // by a signal of the Go runtime, on file systems that can wait
+			return fd, err
+		}
+	}
 }
 
 // copyFileMeta gives the file out the attributes of the file in, and the owner and mode of s.
