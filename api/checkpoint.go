@@ -71,6 +71,26 @@ type ResumeReport struct {
 	Reset       []string `json:"reset" nullable:"false"`
 	Lost        []string `json:"lost" nullable:"false"`
 	DurationMS  int64    `json:"duration_ms"`
+
+	Devolved []Devolved `json:"devolved" nullable:"false" doc:"Layers that could not be brought back here."`
+}
+
+// Devolved is a layer of a checkpoint that could not be brought back here: memory, or files.
+type Devolved struct {
+	CheckpointID string        `json:"checkpoint_id,omitempty"`
+	Layer        string        `json:"layer" enum:"memory,files"`
+	Code         string        `json:"code" enum:"other_driver,other_arch,other_engine,cpu_features,image_refused,damaged"`
+	Reason       string        `json:"reason"`
+	Commands     []LostCommand `json:"commands" nullable:"false" doc:"What ran at the checkpoint."`
+}
+
+// LostCommand is a command whose process is lost with the memory.
+type LostCommand struct {
+	ExecID     string   `json:"exec_id"`
+	Kind       string   `json:"kind,omitempty"`
+	Argv       []string `json:"argv" nullable:"false"`
+	Label      string   `json:"label,omitempty"`
+	Background bool     `json:"background,omitempty"`
 }
 
 // VerifyReport is the outcome of checking a session's log, manifests and stored content.

@@ -7,6 +7,7 @@ import (
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/guest/spool"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/sandbox"
 )
 
 // Format is the version of manifest.json that this build writes. It reads every version up to it.
@@ -41,7 +42,15 @@ type Environment struct {
 	Version string `json:"version"` // of the driver's engine
 	Image   string `json:"image"`
 	Arch    string `json:"arch"`
+	// What follows is not in manifests that are older than these fields.
+	Kernel string       `json:"kernel,omitempty"` // release of the host's kernel, for people
+	Layers string       `json:"layers,omitempty"` // how file layers are marked, see layer.Marks
+	Guest  int          `json:"guest,omitempty"`  // version of the language that the guest speaks, see wire.Version
+	CPU    *sandbox.CPU `json:"cpu,omitempty"`    // what the memory image wants of the processor
 }
+
+// Took notes what an image that has been taken wants.
+func (e *Environment) Took(image sandbox.Image) { e.Version, e.CPU = image.Version, image.CPU }
 
 // Memory is the driver's memory image.
 type Memory struct {
@@ -60,6 +69,18 @@ type File struct {
 
 // OpenExec is a command that was running at the cut, with the size of its output by then.
 type OpenExec spool.CutExec
+
+// Devolved says that a layer of the checkpoint cannot be brought back, and what ran.
+func (m Manifest) Devolved(layer, code, reason string) event.WorkspaceDevolvedData {
+	out := event.WorkspaceDevolvedData{CheckpointID: m.ID, Layer: layer, Code: code, Reason: reason}
+	for _, x := range m.OpenExecs {
+		spec := x.Status.Spec
+		out.Commands = append(out.Commands, event.LostCommand{
+			ExecID: x.Status.ID, Kind: string(spec.Kind), Argv: spec.Argv, Label: spec.Label, Background: spec.Background,
+		})
+	}
+	return out
+}
 
 // encode returns the bytes that are stored, and their hash.
 func (m Manifest) encode() ([]byte, string, error) {

@@ -84,6 +84,8 @@ func NewData(t Type) any {
 		return new(WorkspaceResumedData)
 	case WorkspaceLost:
 		return new(WorkspaceLostData)
+	case WorkspaceDevolved:
+		return new(WorkspaceDevolvedData)
 	}
 	return nil
 }

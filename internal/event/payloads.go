@@ -294,6 +294,43 @@ type ResumeReport struct {
 	Reset       []string `json:"reset,omitempty"`
 	Lost        []string `json:"lost,omitempty"`
 	DurationMS  int64    `json:"duration_ms"`
+	// Devolved is each layer that could not be brought back here, as its own event says.
+	Devolved []WorkspaceDevolvedData `json:"devolved,omitempty"`
+}
+
+// The layers of a session, from the one that is lost most easily.
+const (
+	LayerMemory     = "memory"
+	LayerFiles      = "files"
+	LayerTranscript = "transcript"
+)
+
+// Why a layer is lost, as in WorkspaceDevolvedData.Code.
+const (
+	LostToDriver = "other_driver"
+	LostToArch   = "other_arch"
+	LostToEngine = "other_engine"
+	LostToCPU    = "cpu_features"
+	LostToFit    = "image_refused" // the engine looked at the image and does not take it here
+	LostToDamage = "damaged"       // stored content is missing or has been changed
+)
+
+// WorkspaceDevolvedData is the payload of WorkspaceDevolved.
+type WorkspaceDevolvedData struct {
+	CheckpointID id.Checkpoint `json:"checkpoint_id,omitempty"`
+	Layer        string        `json:"layer"`
+	Code         string        `json:"code"`
+	Reason       string        `json:"reason"`             // for people
+	Commands     []LostCommand `json:"commands,omitempty"` // that ran at the checkpoint
+}
+
+// LostCommand is a command whose process a workspace has lost.
+type LostCommand struct {
+	ExecID     id.Exec  `json:"exec_id"`
+	Kind       string   `json:"kind,omitempty"` // as in api.Exec
+	Argv       []string `json:"argv,omitempty"`
+	Label      string   `json:"label,omitempty"`
+	Background bool     `json:"background,omitempty"`
 }
 
 // WorkspaceLostData is the payload of WorkspaceLost.

@@ -35,8 +35,9 @@ const (
 	WorkspaceUnpaused  Type = "workspace.unpaused"
 	WorkspaceSuspended Type = "workspace.suspended"
 	WorkspaceStopped   Type = "workspace.stopped"
-	WorkspaceResumed   Type = "workspace.resumed" // from a checkpoint or from files; carries the resume report
-	WorkspaceLost      Type = "workspace.lost"    // the sandbox died; carries the cause
+	WorkspaceResumed   Type = "workspace.resumed"  // from a checkpoint or from files; carries the resume report
+	WorkspaceLost      Type = "workspace.lost"     // the sandbox died; carries the cause
+	WorkspaceDevolved  Type = "workspace.devolved" // a layer of a checkpoint cannot be brought back here; before the workspace.resumed without it
 )
 
 // Types lists every type, in the order above.
@@ -47,6 +48,6 @@ func Types() []Type {
 		ModelRequested, ModelResponded, ModelFailed, ContextTrimmed, ToolRequested, ToolStarted, ToolFinished,
 		ExecStarted, ExecFinished, CheckpointCreated, CheckpointDurable, CheckpointFailed, CheckpointDeleted,
 		WorkspaceStarted, WorkspacePaused, WorkspaceUnpaused, WorkspaceSuspended, WorkspaceStopped,
-		WorkspaceResumed, WorkspaceLost,
+		WorkspaceResumed, WorkspaceLost, WorkspaceDevolved,
 	}
 }

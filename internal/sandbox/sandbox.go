@@ -62,6 +62,7 @@ type Capabilities struct {
 	Version         string   // of the engine; images are only good for the same one
 	Missing         []string // what is not there and why, for people: "no TAP device: open /dev/net/tun: …"
 	Hint            string   // what to do if it is not available, for people; may be empty
+	CPU             *CPU     // what an image that is taken here will want of a processor; nil: images do not depend on it
 }
 
 // Spec is what a sandbox is made from.
@@ -179,4 +180,5 @@ type Image struct {
 	Driver  string
 	Version string // of the engine
 	Bytes   int64
+	CPU     *CPU `json:",omitempty"` // what it wants of the processor; nil: not known, or nothing
 }

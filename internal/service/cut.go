@@ -32,7 +32,7 @@ func (l *live) begin(ctx context.Context, st session.State, c cutting) (*checkpo
 	return l.svc.checkpoints.Begin(checkpoint.Manifest{
 		ID: id.NewCheckpoint(), SessionID: l.id, Lineage: lineage, Kind: c.kind, Message: c.message, Keep: c.keep,
 		ParentID: st.Workspace.Base, CreatedAt: l.svc.cfg.Clock.Now(),
-		Environment: checkpoint.Environment{Driver: st.Spec.Driver, Image: st.Spec.Image},
+		Environment: environment(st.Spec),
 	})
 }
 
@@ -112,7 +112,7 @@ func (l *live) takeLive(ctx context.Context, st session.State, c cutting) (m che
 	}
 	l.svc.at("memory.saved")
 	d.Manifest.PauseMS = milliseconds(warm.Pause())
-	d.Manifest.Environment.Version = warm.Image().Version
+	d.Manifest.Environment.Took(warm.Image())
 	d.Manifest.FileBytes = delta.Stats.Bytes
 	if d.Manifest.Layers, err = delta.Keep(); err != nil {
 		return m, created, errors.Join(err, delta.Drop(), d.Drop())
@@ -138,7 +138,7 @@ func (l *live) takeAsleep(ctx context.Context, st session.State, c cutting) (m c
 	}
 	if c.kind == event.KindUndo && errdefs.KindOf(err) == errdefs.Corrupt {
 		// The session must be able to leave what it cannot wake from. Undo then brings back the files.
-		base = checkpoint.Manifest{Layers: row.Layers, Environment: checkpoint.Environment{Driver: st.Spec.Driver, Image: st.Spec.Image}}
+		base = checkpoint.Manifest{Layers: row.Layers, Environment: environment(st.Spec)}
 		c.message += "; without memory, which was damaged"
 		err = nil
 	}

@@ -95,13 +95,12 @@ func (l *live) makeChild(ctx context.Context, r *restore, c *child) error {
 	if err := c.workspace.Switch(gen); err != nil {
 		return err
 	}
-	c.drafts = []event.Draft{
+	c.drafts = append([]event.Draft{
 		{Type: event.SessionCreated, Data: event.SessionCreatedData{
 			Name: c.name, Goal: st.Goal, WorkspaceID: id.NewWorkspace(), Spec: st.Spec,
 			Fork: &event.ForkOrigin{ParentID: r.manifest.SessionID, CheckpointID: r.manifest.ID, CutSeq: r.manifest.CutSeq},
 		}},
-		{Type: event.WorkspaceResumed, Data: event.WorkspaceResumedData{SandboxID: sb.ID(), CheckpointID: r.manifest.ID, Report: report}},
-	}
+	}, resumed(event.WorkspaceResumedData{SandboxID: sb.ID(), CheckpointID: r.manifest.ID, Report: report})...)
 	return nil
 }
 

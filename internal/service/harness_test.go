@@ -46,6 +46,7 @@ type world struct {
 	wrapLog  func(event.Log) event.Log           // stands between the service and the store
 	harness  func(agent.Harness) agent.Harness   // stands between the service and the agent
 	noImages bool                                // memory images do not stay as files
+	machine  func(*sandbox.Capabilities)         // makes another machine of this one, for the gVisor driver
 }
 
 func newWorld(t *testing.T) *world {
@@ -126,11 +127,14 @@ func (w *world) open() {
 	if w.wrap != nil {
 		proc = w.wrap(proc)
 	}
+	var isolated sandbox.Driver = gvisor.New(gvisor.Options{Engine: w.bins.Engine, Guest: w.bins.Guest, Cache: filepath.Join(w.dir, "cache"), Log: log})
+	if w.machine != nil {
+		isolated = elsewhere{isolated, w.machine}
+	}
 	w.svc = service.New(context.WithoutCancel(w.t.Context()), service.Config{
 		Log: events, Rows: w.db, Dirs: dirs, Images: images, ImageCache: imageCache, Clock: clk, Logger: log, DefaultDriver: gvisor.Name,
 		Drivers: map[string]sandbox.Driver{
-			gvisor.Name:  gvisor.New(gvisor.Options{Engine: w.bins.Engine, Guest: w.bins.Guest, Cache: filepath.Join(w.dir, "cache"), Log: log}),
-			process.Name: proc,
+			gvisor.Name: isolated, process.Name: proc,
 		},
 		Harness: loop,
 		Reachable: func(ctx context.Context, spec event.Spec) error {
@@ -141,6 +145,18 @@ func (w *world) open() {
 	if err := w.svc.Recover(w.ctx()); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// elsewhere is a driver on a machine that says other things of itself.
+type elsewhere struct {
+	sandbox.Driver
+	machine func(*sandbox.Capabilities)
+}
+
+func (e elsewhere) Capabilities(ctx context.Context) sandbox.Capabilities {
+	c := e.Driver.Capabilities(ctx)
+	e.machine(&c)
+	return c
 }
 
 // close stops the service, leaving the sandboxes as a daemon leaves them.

@@ -192,9 +192,7 @@ func (l *live) resumeFrom(ctx context.Context, c id.Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	return l.adopt(ctx, g, sb, event.Draft{Type: event.WorkspaceResumed, Data: event.WorkspaceResumedData{
-		SandboxID: sb.ID(), CheckpointID: c, Report: report,
-	}})
+	return l.adopt(ctx, g, sb, resumed(event.WorkspaceResumedData{SandboxID: sb.ID(), CheckpointID: c, Report: report})...)
 }
 
 // resumeLost boots a workspace whose sandbox died: the files are as they were at that moment, everything in RAM is gone.
@@ -369,7 +367,7 @@ func (l *live) putAway(ctx context.Context, q sleep) (checkpoint.Manifest, error
 		}
 		l.svc.at("memory.saved")
 		d.Manifest.PauseMS = milliseconds(warm.Pause())
-		d.Manifest.Environment.Version = warm.Image().Version
+		d.Manifest.Environment.Took(warm.Image())
 	} else if err := cut(ctx); err != nil {
 		return checkpoint.Manifest{}, errors.Join(err, d.Drop())
 	}

@@ -28,7 +28,7 @@ func (l *live) plan(ctx context.Context, r *restore, dryRun bool) (api.RollbackP
 	}
 	out, err := l.planFrom(ctx, line, session.Position{Session: m.SessionID, Seq: m.CutSeq})
 	out.CheckpointID, out.DryRun, out.ProcessesBack = string(m.ID), dryRun, r.memory
-	out.Stays = append(out.Stays, r.devolved...)
+	out.Stays = append(out.Stays, r.losses()...)
 	if err != nil {
 		return out, err
 	}
@@ -124,11 +124,12 @@ func (l *live) planDone(ctx context.Context, rolledBack event.Event) (api.Rollba
 	}
 	out.CheckpointID, out.UndoCheckpointID = string(d.CheckpointID), string(d.UndoCheckpointID)
 	out.Files = l.filesChanged(ctx, d.UndoCheckpointID, d.CheckpointID)
-	next, err := l.svc.cfg.Log.Read(ctx, l.id, rolledBack.Seq, 1) // appended with it
-	if err != nil || len(next) == 0 {
+	next, err := l.svc.cfg.Log.Read(ctx, l.id, rolledBack.Seq, 4) // appended with it
+	at := slices.IndexFunc(next, func(e event.Event) bool { return e.Type == event.WorkspaceResumed })
+	if err != nil || at < 0 {
 		return out, err
 	}
-	resumed, err := event.DecodeData[event.WorkspaceResumedData](next[0])
+	resumed, err := event.DecodeData[event.WorkspaceResumedData](next[at])
 	if err != nil {
 		return out, err
 	}

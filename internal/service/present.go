@@ -74,6 +74,16 @@ func presentReport(r event.ResumeReport) api.ResumeReport {
 	return api.ResumeReport{
 		Layers: append([]string{}, r.Layers...), Processes: r.Processes, ClockStepMS: r.ClockStepMS,
 		Reset: append([]string{}, r.Reset...), Lost: append([]string{}, r.Lost...), DurationMS: r.DurationMS,
+		Devolved: list(r.Devolved, presentDevolved).Data,
+	}
+}
+
+func presentDevolved(d event.WorkspaceDevolvedData) api.Devolved {
+	return api.Devolved{
+		CheckpointID: string(d.CheckpointID), Layer: d.Layer, Code: d.Code, Reason: d.Reason,
+		Commands: list(d.Commands, func(c event.LostCommand) api.LostCommand {
+			return api.LostCommand{ExecID: string(c.ExecID), Kind: c.Kind, Argv: append([]string{}, c.Argv...), Label: c.Label, Background: c.Background}
+		}).Data,
 	}
 }
 

@@ -24,7 +24,8 @@ type restore struct {
 	manifest checkpoint.Manifest
 	image    sandbox.Image
 	memory   bool     // the image will be used
-	devolved []string // why not, if the checkpoint has one
+	doubts   []string // about what comes back
+	devolved []event.WorkspaceDevolvedData
 	begun    time.Time
 	release  func()
 }
@@ -46,17 +47,13 @@ func (s *Service) prepare(ctx context.Context, c id.Checkpoint, hash, driver str
 	r.release = s.use(c)
 	r.manifest, r.image = r.opened.Manifest, r.opened.Image
 	if row.State == session.CheckpointFailed {
-		r.devolved = append(r.devolved, "certainty about its files: "+row.FailMessage)
+		r.doubts = append(r.doubts, "certainty about its files: "+row.FailMessage)
 	}
-	env := r.manifest.Environment
-	switch {
-	case r.manifest.Memory == nil:
-	case env.Driver != r.driver.Name():
-		r.devolved = append(r.devolved, fmt.Sprintf("processes and memory: saved by driver %s, this is %s", env.Driver, r.driver.Name()))
-	case env.Version != r.caps.Version:
-		r.devolved = append(r.devolved, fmt.Sprintf("processes and memory: saved by engine version %s, this is %s", env.Version, r.caps.Version))
-	default:
-		r.memory = true
+	if r.manifest.Memory != nil {
+		code, reason := misfit(r.manifest.Environment, r.driver.Name(), r.caps)
+		if r.memory = code == ""; !r.memory {
+			r.devolved = append(r.devolved, r.manifest.Devolved(event.LayerMemory, code, reason))
+		}
 	}
 	return r, nil
 }
@@ -102,7 +99,7 @@ func (r *restore) boot(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 		r.svc.cfg.Logger.Warn("memory is left behind", "session", spec.Session, "checkpoint", r.manifest.ID, "error", err)
 		files := *r // others may boot from r at the same time
 		files.memory = false
-		files.devolved = append(slices.Clone(r.devolved), "processes and memory: "+err.Error())
+		files.devolved = append(slices.Clone(r.devolved), r.manifest.Devolved(event.LayerMemory, event.LostToFit, err.Error()))
 		return files.boot(ctx, spec)
 	}
 	if err != nil {
@@ -159,16 +156,34 @@ func (r *restore) trash(old sandbox.Sandbox) {
 	}
 }
 
+// losses says for people what does not come back.
+func (r *restore) losses() []string {
+	out := slices.Clone(r.doubts)
+	for _, d := range r.devolved {
+		out = append(out, "processes and memory: "+d.Reason)
+	}
+	return out
+}
+
+// resumed drafts the events that tell of a restore: what was lost, and what came back.
+func resumed(d event.WorkspaceResumedData) []event.Draft {
+	var out []event.Draft
+	for _, lost := range d.Report.Devolved {
+		out = append(out, event.Draft{Type: event.WorkspaceDevolved, Data: lost})
+	}
+	return append(out, event.Draft{Type: event.WorkspaceResumed, Data: d})
+}
+
 func (r *restore) report(ctx context.Context, sb sandbox.Sandbox) event.ResumeReport {
 	now := r.svc.cfg.Clock.Now()
-	out := event.ResumeReport{Layers: []string{"files", "transcript"}, Lost: r.devolved}
+	out := event.ResumeReport{Layers: []string{event.LayerFiles, event.LayerTranscript}, Lost: r.losses(), Devolved: r.devolved}
 	// Where the driver keeps no memory, a checkpoint never had it; stop alone means to end what runs.
 	expected := r.manifest.Memory != nil || !r.caps.Memory && r.manifest.Kind != event.KindStop
 	if expected && !r.memory && r.manifest.ProcessCount > 0 {
 		out.Lost = append(out.Lost, fmt.Sprintf("%d processes that ran at the checkpoint", r.manifest.ProcessCount))
 	}
 	if r.memory {
-		out.Layers = []string{"memory", "files", "transcript"}
+		out.Layers = []string{event.LayerMemory, event.LayerFiles, event.LayerTranscript}
 		out.ClockStepMS = now.Sub(r.manifest.CreatedAt).Milliseconds()
 		r.inside(ctx, sb, &out)
 	}

@@ -46,7 +46,8 @@ func (l *live) rollbackLive(ctx context.Context, st session.State, r *restore, t
 		return rolledBack{}, errors.Join(err, d.Drop())
 	}
 	l.svc.at("memory.saved")
-	d.Manifest.PauseMS, d.Manifest.Environment.Version = milliseconds(warm.Pause()), warm.Image().Version
+	d.Manifest.PauseMS = milliseconds(warm.Pause())
+	d.Manifest.Environment.Took(warm.Image())
 	as := id.NewLayer()
 	d.Manifest.Layers = append(append([]id.Layer{}, gen.Layers...), as)
 	j := journal{Op: opRollback, Generation: gen, Layer: as, Sandbox: old.ID(), Told: told}
@@ -107,13 +108,13 @@ func (l *live) finishRollback(ctx context.Context, j journal, sb sandbox.Sandbox
 	if _, err := l.workspace.Seal(j.Generation, j.Layer); err != nil {
 		return err
 	}
-	_, err := l.append(ctx,
-		event.Draft{Type: event.CheckpointCreated, Data: j.Created},
-		event.Draft{ID: j.Told, Type: event.SessionRolledBack, Data: *j.RolledBack},
-		event.Draft{Type: event.WorkspaceResumed, Data: event.WorkspaceResumedData{
-			SandboxID: j.NewSandbox, CheckpointID: j.RolledBack.CheckpointID, Report: report,
-		}},
-	)
+	drafts := []event.Draft{
+		{Type: event.CheckpointCreated, Data: j.Created},
+		{ID: j.Told, Type: event.SessionRolledBack, Data: *j.RolledBack},
+	}
+	_, err := l.append(ctx, append(drafts, resumed(event.WorkspaceResumedData{
+		SandboxID: j.NewSandbox, CheckpointID: j.RolledBack.CheckpointID, Report: report,
+	})...)...)
 	if err != nil {
 		return err
 	}
@@ -140,14 +141,12 @@ func (l *live) rollbackAsleep(ctx context.Context, r *restore, told id.Event, un
 	if err != nil {
 		return rolledBack{}, err
 	}
-	err = l.adopt(ctx, g, sb,
-		event.Draft{ID: told, Type: event.SessionRolledBack, Data: event.SessionRolledBackData{
-			CheckpointID: r.manifest.ID, CutSession: r.manifest.SessionID, CutSeq: r.manifest.CutSeq,
-			UndoCheckpointID: created.CheckpointID, Undo: undo,
-		}},
-		event.Draft{Type: event.WorkspaceResumed, Data: event.WorkspaceResumedData{
-			SandboxID: sb.ID(), CheckpointID: r.manifest.ID, Report: report,
-		}},
-	)
+	drafts := []event.Draft{{ID: told, Type: event.SessionRolledBack, Data: event.SessionRolledBackData{
+		CheckpointID: r.manifest.ID, CutSession: r.manifest.SessionID, CutSeq: r.manifest.CutSeq,
+		UndoCheckpointID: created.CheckpointID, Undo: undo,
+	}}}
+	err = l.adopt(ctx, g, sb, append(drafts, resumed(event.WorkspaceResumedData{
+		SandboxID: sb.ID(), CheckpointID: r.manifest.ID, Report: report,
+	})...)...)
 	return rolledBack{undo: created.CheckpointID, report: report}, err
 }

@@ -186,7 +186,7 @@ func (s *Summary) foldWorkspace(e event.Event, p any) {
 func isWork(t event.Type) bool {
 	switch t {
 	case event.CheckpointCreated, event.CheckpointDurable, event.CheckpointFailed, event.CheckpointDeleted,
-		event.WorkspacePaused, event.WorkspaceSuspended, event.WorkspaceStopped, event.WorkspaceLost,
+		event.WorkspacePaused, event.WorkspaceSuspended, event.WorkspaceStopped, event.WorkspaceLost, event.WorkspaceDevolved,
 		event.SessionForked, event.LimitWarned:
 		return false
 	}

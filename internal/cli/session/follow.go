@@ -74,7 +74,7 @@ func (t *transcript) event(ctx context.Context, ev api.Event) {
 		t.finished(payload[event.ToolFinishedData](ev), t.running)
 		t.running = nil
 	case event.ContextTrimmed, event.LimitWarned, event.LimitReached, event.CheckpointCreated, event.CheckpointFailed, event.SessionRolledBack,
-		event.WorkspaceLost, event.WorkspaceSuspended, event.WorkspaceStopped, event.WorkspaceResumed:
+		event.WorkspaceLost, event.WorkspaceSuspended, event.WorkspaceStopped, event.WorkspaceResumed, event.WorkspaceDevolved:
 		t.line("· %s %s", ev.Type, summary(ev))
 	}
 }

@@ -101,5 +101,10 @@ func resumeText(r *api.ResumeReport) string {
 	if len(r.Lost) > 0 {
 		text += "; lost: " + strings.Join(r.Lost, ", ")
 	}
+	for _, d := range r.Devolved {
+		for _, c := range d.Commands {
+			text += "; ran: " + commandText(c.Label, c.Argv, c.ExecID)
+		}
+	}
 	return text
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"perdure.dev/perdure/api"
+	"perdure.dev/perdure/internal/cli/env"
 	"perdure.dev/perdure/internal/event"
 )
 
@@ -99,12 +100,30 @@ func workspaceSummary(ev api.Event) string {
 			text += "; lost: " + strings.Join(r.Lost, ", ")
 		}
 		return text
+	case event.WorkspaceDevolved:
+		d := payload[event.WorkspaceDevolvedData](ev)
+		text := fmt.Sprintf("without %s: %s (%s)", d.Layer, d.Reason, d.Code)
+		for _, c := range d.Commands {
+			text += "; ran: " + commandText(c.Label, c.Argv, string(c.ExecID))
+		}
+		return text
 	case event.WorkspaceLost:
 		return payload[event.WorkspaceLostData](ev).Cause
 	case event.WorkspacePaused, event.WorkspaceUnpaused:
 		return ""
 	}
 	return string(ev.Data)
+}
+
+// commandText names a command: by its label, what it ran, or its id.
+func commandText(label string, argv []string, id string) string {
+	if label != "" {
+		return label
+	}
+	if len(argv) > 0 {
+		return env.OneLine(strings.Join(argv, " "), 80)
+	}
+	return id
 }
 
 // callText shows a tool call as its name and its most telling argument.

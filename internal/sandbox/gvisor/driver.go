@@ -91,8 +91,34 @@ func (d *Driver) restore(ctx context.Context, spec sandbox.Spec, image sandbox.I
 	if err != nil {
 		return nil, err
 	}
-	cfg.Image, cfg.Guest, cfg.Base = &image, origin.Guest, origin.Base
+	if cfg.Guest, err = d.provided(origin.Guest); err != nil {
+		return nil, err
+	}
+	if origin.Base != "" {
+		base, err := d.provided(origin.Base)
+		switch {
+		case err == nil:
+			cfg.Base = base
+		case cfg.Base == "":
+			return nil, err
+		} // else this machine's, which is another: gVisor refuses the image if a program has one of its files open
+	}
+	cfg.Image = &image
+	if origin.CPU != nil {
+		cfg.CPU = origin.CPU // its programs have seen no more than this
+	}
 	return d.launch(ctx, cfg)
+}
+
+// provided returns where this machine has a file of an image's origin: there, or in this driver's own cache, if the image comes from another.
+func (d *Driver) provided(path string) (string, error) {
+	for _, try := range []string{path, filepath.Join(d.opts.Cache, filepath.Base(path))} {
+		if _, err := os.Stat(try); err == nil {
+			return try, nil
+		}
+	}
+	return "", errdefs.New(errdefs.Conflict, sandbox.ImageRefused,
+		"the memory image does not fit this machine: it runs on %s, which is not here", filepath.Base(path))
 }
 
 // Rollback implements sandbox.Driver.
@@ -133,7 +159,7 @@ func (d *Driver) config(ctx context.Context, spec sandbox.Spec) (shim.Config, er
 	defer d.mu.Unlock()
 	cfg := shim.Config{
 		Driver: Name, Version: res.Version, Spec: spec, Guest: d.guest, Base: d.base,
-		MachineID: shim.MachineID(spec.Session), Missing: missing(spec, res),
+		MachineID: shim.MachineID(spec.Session), Missing: missing(spec, res), CPU: res.CPU,
 	}
 	if image != "host" {
 		cfg.Base = d.mounts

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // ensureGuest copies the guest binary into the cache under the name of its content, unless it is there, and returns the copy's path.
@@ -28,8 +29,15 @@ func ensureGuest(cache, binary string) (string, error) {
 	if err := copyFile(binary, tmp, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
+	// A memory image has it open, and looks at its time: the same in every cache, so that an image can move.
+	if err := os.Chtimes(tmp, guestTime, guestTime); err != nil {
+		return "", err
+	}
 	return path, os.Rename(tmp, path)
 }
+
+// guestTime is when all copies of guest binaries were written.
+var guestTime = time.Unix(1_700_000_000, 0)
 
 func fileHash(path string) (string, error) {
 	h := sha256.New()

@@ -22,6 +22,7 @@ type probeResult struct {
 	Reason  string // why sandboxes cannot run; "" if they can
 	TAP     string // why there is no network; "" if there is
 	Cgroups string // why limits do not hold; "" if they do
+	CPU     *sandbox.CPU
 }
 
 // Capabilities implements sandbox.Driver.
@@ -39,6 +40,7 @@ func (d *Driver) Capabilities(ctx context.Context) sandbox.Capabilities {
 	}
 	c := sandbox.Capabilities{
 		Available: res.Reason == "", Memory: true, Network: res.TAP == "", Isolation: "kernel", Version: res.Version, Hint: hint,
+		CPU: res.CPU,
 	}
 	for name, why := range map[string]string{"sandbox": res.Reason, "network": res.TAP, "limits": res.Cgroups} {
 		if why != "" {

@@ -74,7 +74,7 @@ func (c *Client) Checkpoint(ctx context.Context, req sandbox.CheckpointRequest) 
 		return nil, err
 	}
 	return warm{
-		image: sandbox.Image{Dir: req.Dir, Driver: c.cfg.Driver, Version: c.cfg.Version, Bytes: last.Bytes},
+		image: sandbox.Image{Dir: req.Dir, Driver: c.cfg.Driver, Version: c.cfg.Version, Bytes: last.Bytes, CPU: c.cfg.CPU},
 		pause: time.Duration(last.Pause),
 	}, nil
 }

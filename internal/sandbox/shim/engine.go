@@ -29,6 +29,7 @@ type Config struct {
 	Base      string         `json:",omitempty"` // directory below all layers, if the image needs one made
 	MachineID string         // 32 hex digits
 	Missing   []string       `json:",omitempty"` // what the driver already knows to be missing
+	CPU       *sandbox.CPU   `json:",omitempty"` // what its images will want of the processor
 }
 
 // Engine runs one sandbox inside the shim. Calls are serialised by the shim, but for Wait, Nudge and Guard.

@@ -4,19 +4,22 @@ import (
 	"path/filepath"
 
 	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/sandbox"
 )
 
 // originFile lies in each image.
 const originFile = "origin.json"
 
-// Origin names the files outside the workspace that an image refers to. They are restored with it, not their newer versions.
+// Origin names the files outside the workspace that an image refers to. They are restored with it, not their newer versions. Files in a cache
+// are named by their content, so that another cache that has one of the same name has the same.
 type Origin struct {
 	Guest string
 	Base  string
+	CPU   *sandbox.CPU `json:",omitempty"` // what the image wants; nil in one that is older than this field
 }
 
 func writeOrigin(dir string, cfg Config) error {
-	return writeJSON(filepath.Join(dir, originFile), Origin{Guest: cfg.Guest, Base: cfg.Base})
+	return writeJSON(filepath.Join(dir, originFile), Origin{Guest: cfg.Guest, Base: cfg.Base, CPU: cfg.CPU})
 }
 
 // ReadOrigin reads what an image refers to. Error: image_unreadable.

@@ -6,15 +6,21 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/cpuid"
 
 	"perdure.dev/perdure/internal/egress/gateway"
+	"perdure.dev/perdure/internal/sandbox"
 )
 
 // probe prints what runs here, with files below dir, and what is missing. It is started with the rights that a shim would have.
 func probe(dir string) int {
-	res := struct{ Version, Reason, TAP, Cgroups string }{Version: version()}
+	res := struct {
+		Version, Reason, TAP, Cgroups string
+		CPU                           sandbox.CPU
+	}{Version: version(), CPU: processor()}
 	if err := probeMount(dir); err != nil {
 		res.Reason = err.Error()
 	}
@@ -28,6 +34,20 @@ func probe(dir string) int {
 		return 1
 	}
 	return 0
+}
+
+// processor says what gVisor notes in each image of the processor, and compares before it restores one.
+func processor() sandbox.CPU {
+	cpuid.Initialize()
+	host := cpuid.HostFeatureSet()
+	out := sandbox.CPU{CacheLine: int(host.CacheLine())}
+	for _, f := range cpuid.AllFeatures() {
+		if host.HasFeature(f) {
+			out.Features = append(out.Features, f.String())
+		}
+	}
+	slices.Sort(out.Features)
+	return out
 }
 
 // version returns the version of gVisor that is linked in.
