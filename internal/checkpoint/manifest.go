@@ -43,10 +43,11 @@ type Environment struct {
 	Image   string `json:"image"`
 	Arch    string `json:"arch"`
 	// What follows is not in manifests that are older than these fields.
-	Kernel string       `json:"kernel,omitempty"` // release of the host's kernel, for people
-	Layers string       `json:"layers,omitempty"` // how file layers are marked, see layer.Marks
-	Guest  int          `json:"guest,omitempty"`  // version of the language that the guest speaks, see wire.Version
-	CPU    *sandbox.CPU `json:"cpu,omitempty"`    // what the memory image wants of the processor
+	ImageDigest string       `json:"image_digest,omitempty"` // of a stored image; host and dir: have none
+	Kernel      string       `json:"kernel,omitempty"`       // release of the host's kernel, for people
+	Layers      string       `json:"layers,omitempty"`       // how file layers are marked, see layer.Marks
+	Guest       int          `json:"guest,omitempty"`        // version of the language that the guest speaks, see wire.Version
+	CPU         *sandbox.CPU `json:"cpu,omitempty"`          // what the memory image wants of the processor
 }
 
 // Took notes what an image that has been taken wants.

@@ -9,6 +9,7 @@ import (
 
 	"perdure.dev/perdure/internal/checkpoint"
 	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/image"
 	"perdure.dev/perdure/internal/guest/wire"
 	"perdure.dev/perdure/internal/layer"
 	"perdure.dev/perdure/internal/sandbox"
@@ -17,7 +18,7 @@ import (
 // environment is what a checkpoint of a session is taken in, but for what only the driver knows.
 func environment(spec event.Spec) checkpoint.Environment {
 	return checkpoint.Environment{
-		Driver: spec.Driver, Image: spec.Image, Arch: runtime.GOARCH, Kernel: kernelRelease(), Layers: layer.Marks(), Guest: wire.Version,
+		Driver: spec.Driver, Image: spec.Image, ImageDigest: image.Digest(spec.Image), Arch: runtime.GOARCH, Kernel: kernelRelease(), Layers: layer.Marks(), Guest: wire.Version,
 	}
 }
 

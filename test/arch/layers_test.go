@@ -19,7 +19,7 @@ var layers = map[string]int{
 	"internal/guest":           3,
 	"internal/sandbox/shim":    4,
 	"internal/sandbox/process": 5, "internal/sandbox/gvisor": 6,
-	"internal/model": 3, "internal/session": 3, "internal/workspace": 3,
+	"internal/model": 3, "internal/session": 3, "internal/workspace": 3, "internal/image": 3,
 	"internal/checkpoint": 4, "internal/store": 4, "internal/tool": 4,
 	"internal/agent":   5,
 	"internal/service": 6,
@@ -75,6 +75,7 @@ func TestImportsPointDown(t *testing.T) {
 // implementations are imported by those that wire things together, and by nobody else: everybody else knows the interface.
 var implementations = map[string][]string{
 	"internal/snapshot/disk":         {"internal/daemon"},
+	"internal/image/oci":             {"internal/daemon"},
 	"internal/store/sqlite":          {"internal/daemon"},
 	"internal/sandbox/gvisor":        {"internal/daemon"},
 	"internal/sandbox/process":       {"internal/daemon", "internal/sandbox/gvisor/engine"},
