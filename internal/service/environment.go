@@ -9,8 +9,8 @@ import (
 
 	"perdure.dev/perdure/internal/checkpoint"
 	"perdure.dev/perdure/internal/event"
-	"perdure.dev/perdure/internal/image"
 	"perdure.dev/perdure/internal/guest/wire"
+	"perdure.dev/perdure/internal/image"
 	"perdure.dev/perdure/internal/layer"
 	"perdure.dev/perdure/internal/sandbox"
 )
