@@ -208,3 +208,17 @@ func (s Source) names() []string {
 	}
 	return names
 }
+
+// Look describes what a layer has at a path, which is relative. No symbolic link is followed. Error: fs.ErrNotExist, or that of the system.
+func Look(dir, path string) (Stamp, error) {
+	f, err := openBeneath(dir, path, unix.O_PATH)
+	if err != nil {
+		return Stamp{}, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return Stamp{}, &os.PathError{Op: "stat", Path: filepath.Join(dir, path), Err: err}
+	}
+	return stampFrom(&st, st.Mode&unix.S_IFMT == unix.S_IFDIR && isOpaque(at(int(f.Fd()), "."))), nil
+}

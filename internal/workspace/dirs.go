@@ -20,6 +20,7 @@ import (
 //
 //	layers/LAYER/fs            immutable file layers, shared by checkpoints and forks
 //	checkpoints/CKPT/          manifest.json, memory/, seal.json
+//	oci/                       images of registries and archives, and their file layers (package image/oci)
 //	images/, keys/             memory images as chunks, and the keys of their lineages (package snapshot)
 //	sessions/SESS/workspace/   workspace.json, GEN/{upper,work,index}
 //	sessions/SESS/spool/       output of commands
@@ -69,6 +70,11 @@ func (d Dirs) checkMarks(ours string) error {
 		if err != nil {
 			return err
 		}
+		ofImages, err := os.ReadDir(filepath.Join(d.Images(), "layers"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		entries = append(entries, ofImages...)
 		if len(entries) > 0 {
 			return errdefs.New(errdefs.Conflict, "layers_of_another", "the files in %s are marked with %s, those of this daemon with %s", d.Root, theirs, ours).
 				WithHint("run the daemon as it was run before: as root, or as a user")
@@ -79,6 +85,9 @@ func (d Dirs) checkMarks(ours string) error {
 
 // Layers is where the layers are.
 func (d Dirs) Layers() string { return filepath.Join(d.Root, "layers") }
+
+// Images is where images that workspaces start from are.
+func (d Dirs) Images() string { return filepath.Join(d.Root, "oci") }
 
 // Layer is a layer's own directory; its files are in LayerFS.
 func (d Dirs) Layer(l id.Layer) string { return filepath.Join(d.Root, "layers", string(l)) }
