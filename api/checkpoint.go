@@ -63,6 +63,36 @@ type RollbackPlan struct {
 	ResumeReport     *ResumeReport `json:"resume_report,omitempty"`
 }
 
+// RecoverSession asks to bring a session whose stored state is damaged or lost to the newest state that verifies.
+type RecoverSession struct {
+	From   string `json:"from,omitempty" doc:"Only this checkpoint, by id or message; empty: the newest that verifies."`
+	DryRun bool   `json:"dry_run,omitempty" doc:"Only say what would be done."`
+}
+
+// RecoverReport says what a session was recovered to, or with dry_run would be.
+type RecoverReport struct {
+	SessionID        string              `json:"session_id"`
+	DryRun           bool                `json:"dry_run"`
+	Layers           []string            `json:"layers" nullable:"false" doc:"Which come back: memory, files, transcript."`
+	CheckpointID     string              `json:"checkpoint_id" doc:"What comes back; empty: the files as the session left them, or with no files an empty workspace."`
+	CutSeq           uint64              `json:"cut_seq" doc:"The timeline goes back to here; 0: it stays as it is."`
+	Skipped          []SkippedCheckpoint `json:"skipped" nullable:"false" doc:"What is newer, or was asked for, and cannot be used in full."`
+	Events           int                 `json:"events" doc:"How many leave the timeline. None leaves the log."`
+	Messages         []Event             `json:"messages" nullable:"false" doc:"The user's and the agent's messages that leave the timeline."`
+	Lost             []string            `json:"lost" nullable:"false" doc:"What does not come back, for people."`
+	UndoCheckpointID string              `json:"undo_checkpoint_id" doc:"Keeps what was left of the state before; empty: a dry run, or nothing could be kept or had to be."`
+	ResumeReport     *ResumeReport       `json:"resume_report,omitempty"`
+}
+
+// SkippedCheckpoint is one that cannot be used, and why.
+type SkippedCheckpoint struct {
+	CheckpointID string    `json:"checkpoint_id"`
+	Message      string    `json:"message"`
+	CreatedAt    time.Time `json:"created_at"`
+	Code         string    `json:"code"`
+	Detail       string    `json:"detail"`
+}
+
 // ResumeReport says what survived a restore and what was reset.
 type ResumeReport struct {
 	Layers      []string `json:"layers" nullable:"false" doc:"Which came back: memory, files, transcript."`

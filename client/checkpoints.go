@@ -42,6 +42,11 @@ func (c *Client) UndoSession(ctx context.Context, s string) (out api.RollbackPla
 	return out, c.verb(ctx, s, "undo", nil, &out)
 }
 
+// RecoverSession brings a damaged or lost session to the newest state that verifies, or says what that would be.
+func (c *Client) RecoverSession(ctx context.Context, s string, in api.RecoverSession) (out api.RecoverReport, err error) {
+	return out, c.verb(ctx, s, "recover", in, &out)
+}
+
 // VerifySession checks a session's log, manifests and stored content.
 func (c *Client) VerifySession(ctx context.Context, s string) (out api.VerifyReport, err error) {
 	return out, c.do(ctx, call{method: http.MethodPost, path: sessionPath(s) + ":verify", out: &out, safe: true})

@@ -164,12 +164,7 @@ func (v *Verification) Checkpoint(ctx context.Context, c id.Checkpoint, manifest
 		return total, corrupt(c, "its seal is for another manifest")
 	}
 	for _, l := range m.Layers {
-		hash, known := v.layers[l]
-		var n int64
-		var err error
-		if !known {
-			hash, n, err = layer.Hash(ctx, s.dirs.LayerFS(l))
-		}
+		hash, n, err := v.layer(ctx, l)
 		total += n
 		if ctx.Err() != nil {
 			return total, context.Cause(ctx)
@@ -177,10 +172,12 @@ func (v *Verification) Checkpoint(ctx context.Context, c id.Checkpoint, manifest
 		if err != nil {
 			return total, corrupt(c, "file layer %s cannot be read: %v", l, err)
 		}
-		v.layers[l] = hash
 		if durable && hash != sealed.Layers[l] {
 			return total, corrupt(c, "file layer %s has been changed", l)
 		}
+	}
+	if !durable {
+		return total, v.files(ctx, m, nil)
 	}
 	return total, nil
 }

@@ -166,7 +166,7 @@ func (s *Store) Read(c id.Checkpoint, want string) (Manifest, error) {
 	b, err := os.ReadFile(filepath.Join(s.dirs.Checkpoint(c), manifestName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Manifest{}, errdefs.New(errdefs.Corrupt, "checkpoint_missing", "checkpoint %s has no manifest", c).
-			WithHint("it was lost or deleted outside Perdure; use another one: perdure checkpoints S")
+			WithHint("it was lost or deleted outside Perdure; perdure recover S goes to the newest state that verifies")
 	}
 	if err != nil {
 		return Manifest{}, err
@@ -191,7 +191,7 @@ func (s *Store) Read(c id.Checkpoint, want string) (Manifest, error) {
 func corrupt(c id.Checkpoint, format string, args ...any) error {
 	e := errdefs.New(errdefs.Corrupt, "checkpoint_corrupt", format, args...)
 	e.Message = "checkpoint " + string(c) + " is corrupt: " + e.Message
-	return e.WithHint("use another checkpoint (perdure checkpoints S); perdure verify S lists all that is wrong")
+	return e.WithHint("perdure recover S goes to the newest state that verifies; perdure verify S lists all that is wrong")
 }
 
 // Opened is a checkpoint that is in use: until Close, its memory image stays where Image says.

@@ -102,6 +102,8 @@ type Checkpoints interface {
 	// UndoSession goes back to before the last rollback. Error: nothing_to_undo, kind conflict.
 	UndoSession(ctx context.Context, ref string) (api.RollbackPlan, error)
 	VerifySession(ctx context.Context, ref string) (api.VerifyReport, error)
+	// RecoverSession goes to the newest state that verifies. Error: nothing_to_recover, kind conflict.
+	RecoverSession(ctx context.Context, ref string, req api.RecoverSession) (api.RecoverReport, error)
 }
 
 // System tells about the daemon and its machine.

@@ -93,6 +93,19 @@ func (s *Server) checkpointRoutes() {
 		return b.UndoSession(ctx, in.Session)
 	})
 	handle(s, route{
+		id: "recover-session", method: http.MethodPost, path: "/sessions/{s}:recover", role: actor.Operator,
+		summary: "Bring a session that is damaged or lost to the newest state that verifies, or say what that would be",
+	}, func(ctx context.Context, in *struct {
+		SessionRef
+		Body *api.RecoverSession `required:"false"`
+	}) (api.RecoverReport, error) {
+		req := api.RecoverSession{}
+		if in.Body != nil {
+			req = *in.Body
+		}
+		return b.RecoverSession(ctx, in.Session, req)
+	})
+	handle(s, route{
 		id: "verify-session", method: http.MethodPost, path: "/sessions/{s}:verify", role: actor.Viewer, waits: true,
 		summary: "Check the log's hash chain, the manifests and the stored content",
 	}, func(ctx context.Context, in *SessionRef) (api.VerifyReport, error) {

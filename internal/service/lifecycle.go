@@ -55,7 +55,8 @@ func (l *live) wake(ctx context.Context) error {
 	case session.WorkspaceNone:
 		return l.startFresh(ctx)
 	case session.WorkspaceLost:
-		return l.resumeLost(ctx)
+		_, err := l.resumeLost(ctx)
+		return err
 	default:
 		return l.resumeFrom(ctx, st.Workspace.Base)
 	}
@@ -184,34 +185,27 @@ func (l *live) resumeFrom(ctx context.Context, c id.Checkpoint) error {
 		return err
 	}
 	defer r.close()
-	var report event.ResumeReport
-	g, sb, err := l.bootOn(ctx, r.manifest.Layers, r.caps, func(spec sandbox.Spec) (sb sandbox.Sandbox, err error) {
-		sb, report, err = r.boot(ctx, spec)
-		return sb, err
-	})
-	if err != nil {
-		return err
-	}
-	return l.adopt(ctx, g, sb, resumed(event.WorkspaceResumedData{SandboxID: sb.ID(), CheckpointID: c, Report: report})...)
+	_, err = l.wakeOn(ctx, r, c)
+	return err
 }
 
 // resumeLost boots a workspace whose sandbox died: the files are as they were at that moment, everything in RAM is gone.
-func (l *live) resumeLost(ctx context.Context) error {
+func (l *live) resumeLost(ctx context.Context) (event.ResumeReport, error) {
 	st := l.state()
 	begun := l.svc.cfg.Clock.Now()
 	drv, caps, err := l.svc.usable(ctx, st.Spec.Driver)
 	if err != nil {
-		return err
+		return event.ResumeReport{}, err
 	}
 	l.svc.gc.RLock()
 	defer l.svc.gc.RUnlock()
 	cut, err := l.sealLost(ctx)
 	if err != nil {
-		return err
+		return event.ResumeReport{}, err
 	}
 	g, sb, err := l.bootOn(ctx, cut.Layers, caps, func(spec sandbox.Spec) (sandbox.Sandbox, error) { return drv.Start(ctx, spec) })
 	if err != nil {
-		return err
+		return event.ResumeReport{}, err
 	}
 	report := event.ResumeReport{
 		Layers: []string{"files", "transcript"},
@@ -221,7 +215,7 @@ func (l *live) resumeLost(ctx context.Context) error {
 		report.Lost = append(report.Lost, "to have memory and files of one moment instead: perdure rollback "+st.Name+" "+string(c))
 	}
 	report.DurationMS = l.svc.cfg.Clock.Now().Sub(begun).Milliseconds()
-	return l.adopt(ctx, g, sb, event.Draft{Type: event.WorkspaceResumed, Data: event.WorkspaceResumedData{
+	return report, l.adopt(ctx, g, sb, event.Draft{Type: event.WorkspaceResumed, Data: event.WorkspaceResumedData{
 		SandboxID: sb.ID(), CheckpointID: cut.ID, Report: report,
 	}})
 }

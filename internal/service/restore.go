@@ -61,7 +61,9 @@ func (s *Service) prepare(ctx context.Context, c id.Checkpoint, hash, driver str
 // close ends the use of the checkpoint. Sandboxes that were booted from its memory image have that open themselves.
 func (r *restore) close() {
 	r.release()
-	r.opened.Close()
+	if r.opened != nil {
+		r.opened.Close()
+	}
 }
 
 // use keeps a checkpoint from being deleted until release is called, once.
@@ -213,6 +215,20 @@ func (r *restore) inside(ctx context.Context, sb sandbox.Sandbox, out *event.Res
 		out.Reset = append(out.Reset, fmt.Sprintf("not renewed: the random state of process %d (%s) is a copy of the original's", p.PID, name))
 	}
 	out.Reset = append(out.Reset, in.Problems...)
+}
+
+// wakeOn boots a workspace that has no sandbox on r, and appends the given events and what tells of the resume. id is of the checkpoint that
+// is said to have come back. The caller holds svc.gc for reading.
+func (l *live) wakeOn(ctx context.Context, r *restore, c id.Checkpoint, drafts ...event.Draft) (event.ResumeReport, error) {
+	var report event.ResumeReport
+	g, sb, err := l.bootOn(ctx, r.manifest.Layers, r.caps, func(spec sandbox.Spec) (sb sandbox.Sandbox, err error) {
+		sb, report, err = r.boot(ctx, spec)
+		return sb, err
+	})
+	if err != nil {
+		return report, err
+	}
+	return report, l.adopt(ctx, g, sb, append(drafts, resumed(event.WorkspaceResumedData{SandboxID: sb.ID(), CheckpointID: c, Report: report})...)...)
 }
 
 // target finds a checkpoint that a session can go to.

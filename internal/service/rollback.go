@@ -131,22 +131,15 @@ func (l *live) rollbackAsleep(ctx context.Context, r *restore, told id.Event, un
 	if err != nil {
 		return rolledBack{}, err
 	}
+	report, err := l.moveTo(ctx, r, told, undo, created.CheckpointID)
+	return rolledBack{undo: created.CheckpointID, report: report}, err
+}
+
+// moveTo wakes a session without a sandbox at another checkpoint. undoID is what keeps what was there before, "" if nothing does.
+func (l *live) moveTo(ctx context.Context, r *restore, told id.Event, undo bool, undoID id.Checkpoint) (event.ResumeReport, error) {
 	l.svc.gc.RLock()
 	defer l.svc.gc.RUnlock()
-	var report event.ResumeReport
-	g, sb, err := l.bootOn(ctx, r.manifest.Layers, r.caps, func(spec sandbox.Spec) (sb sandbox.Sandbox, err error) {
-		sb, report, err = r.boot(ctx, spec)
-		return sb, err
-	})
-	if err != nil {
-		return rolledBack{}, err
-	}
-	drafts := []event.Draft{{ID: told, Type: event.SessionRolledBack, Data: event.SessionRolledBackData{
-		CheckpointID: r.manifest.ID, CutSession: r.manifest.SessionID, CutSeq: r.manifest.CutSeq,
-		UndoCheckpointID: created.CheckpointID, Undo: undo,
-	}}}
-	err = l.adopt(ctx, g, sb, append(drafts, resumed(event.WorkspaceResumedData{
-		SandboxID: sb.ID(), CheckpointID: r.manifest.ID, Report: report,
-	})...)...)
-	return rolledBack{undo: created.CheckpointID, report: report}, err
+	return l.wakeOn(ctx, r, r.manifest.ID, event.Draft{ID: told, Type: event.SessionRolledBack, Data: event.SessionRolledBackData{
+		CheckpointID: r.manifest.ID, CutSession: r.manifest.SessionID, CutSeq: r.manifest.CutSeq, UndoCheckpointID: undoID, Undo: undo,
+	}})
 }

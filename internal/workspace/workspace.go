@@ -112,7 +112,11 @@ func (w *Workspace) Current() (Generation, bool) {
 func (w *Workspace) Begin(ctx context.Context, layers []id.Layer, flat bool) (Generation, error) {
 	for _, l := range layers {
 		if _, err := os.Stat(w.dirs.LayerFS(l)); err != nil {
-			return Generation{}, errdefs.Wrap(err, errdefs.Corrupt, "layer_missing", "file layer %s is missing", l)
+			if errors.Is(err, fs.ErrNotExist) {
+				return Generation{}, errdefs.New(errdefs.Corrupt, "layer_missing", "file layer %s is missing", l).
+					WithHint("perdure recover S goes to the newest state that verifies")
+			}
+			return Generation{}, fmt.Errorf("look at file layer %s: %w", l, err)
 		}
 	}
 	if !flat {

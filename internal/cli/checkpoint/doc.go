@@ -9,5 +9,5 @@ import (
 
 // Commands are the commands of this package.
 func Commands(e *env.Env) []*cobra.Command {
-	return []*cobra.Command{newCreate(e), newList(e), newFork(e), newRollback(e), newUndo(e), newVerify(e)}
+	return []*cobra.Command{newCreate(e), newList(e), newFork(e), newRollback(e), newUndo(e), newVerify(e), newRecover(e)}
 }

@@ -225,6 +225,14 @@ func (b *Backend) RollbackSession(ctx context.Context, ref string, req api.Rollb
 	return p, nil
 }
 
+// RecoverSession has nothing to recover.
+func (b *Backend) RecoverSession(ctx context.Context, ref string, req api.RecoverSession) (api.RecoverReport, error) {
+	if _, err := b.GetSession(ctx, ref); err != nil {
+		return api.RecoverReport{}, err
+	}
+	return api.RecoverReport{}, errdefs.New(errdefs.Conflict, "nothing_to_recover", "session %s is well", ref)
+}
+
 // UndoSession has nothing to undo.
 func (b *Backend) UndoSession(ctx context.Context, ref string) (api.RollbackPlan, error) {
 	if _, err := b.GetSession(ctx, ref); err != nil {
