@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
+	"time"
 
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
@@ -24,45 +26,92 @@ func (s *Service) Recover(ctx context.Context) error {
 	if err := s.takeBackForks(ctx); err != nil {
 		return err
 	}
-	known := map[id.Session]bool{}
 	owned := map[id.Sandbox]bool{}
 	needed, unread, err := s.journaled(ctx, owned) // first: what a journal names must outlive a failure to finish it
 	if err != nil {
 		return err
 	}
-	f := store.Filter{}
-	var taken []*live
-	for {
-		rows, more, err := s.cfg.Rows.Sessions(ctx, f)
+	known := map[id.Session]bool{}
+	var rows []store.Session
+	for f := (store.Filter{}); ; f.After = rows[len(rows)-1].ID {
+		page, more, err := s.cfg.Rows.Sessions(ctx, f)
 		if err != nil {
 			return err
 		}
-		for _, row := range rows {
-			known[row.ID] = true
-			l, err := s.recoverSession(ctx, row, owned)
-			if err != nil {
-				// One broken session must not keep the others from their daemon.
-				s.cfg.Logger.Error("cannot take up a session", "session", row.ID, "name", row.Name, "error", err)
-			} else if l != nil {
-				taken = append(taken, l)
-			}
-		}
+		rows = append(rows, page...)
 		if !more {
 			break
 		}
-		f.After = rows[len(rows)-1].ID
+	}
+	for _, row := range rows {
+		known[row.ID] = true
+		if row.Workspace.SandboxID != "" {
+			owned[row.Workspace.SandboxID] = true
+		}
+	}
+	swept := make(chan struct{}) // closed when what belongs to nobody has gone
+	if err := s.takeUp(ctx, rows, swept); err != nil {
+		return err
 	}
 	if unread > 0 {
 		s.cfg.Logger.Warn("nothing is swept: a journal that cannot be read may name what seems to belong to nobody", "journals", unread)
 	} else if err := s.removeOrphans(ctx, known, owned, needed); err != nil {
 		return err
 	}
-	// Only now: a harness wakes workspaces and takes checkpoints, which would look as if they belonged to nobody.
-	for _, l := range taken {
-		l.kick()
-	}
+	close(swept)
 	if unread == 0 {
 		s.sweepLater()
+	}
+	return nil
+}
+
+// Sessions are taken up by takers at a time. A start waits takeUpTime for them and then goes on: a sandbox may hang, which takes a minute to find out,
+// and must not keep the others from their daemon. Whoever asks for a session that is still being taken up waits for that.
+const (
+	takers     = 16
+	takeUpTime = 5 * time.Second
+)
+
+// takeUp recovers sessions side by side. Their harnesses start once swept is closed: they wake workspaces and take checkpoints, which would look before
+// as if they belonged to nobody.
+func (s *Service) takeUp(ctx context.Context, rows []store.Session, swept <-chan struct{}) error {
+	slots := make(chan struct{}, takers)
+	var all sync.WaitGroup
+	for _, row := range rows {
+		all.Add(1)
+		started := s.goroutine(func(ctx context.Context) {
+			slots <- struct{}{} // whoever holds one gives it back: what hangs has a limit
+			l, err := s.recoverSession(ctx, row)
+			<-slots
+			all.Done()
+			if err != nil && ctx.Err() == nil {
+				// One broken session must not keep the others from their daemon.
+				s.cfg.Logger.Error("cannot take up a session", "session", row.ID, "name", row.Name, "error", err)
+			}
+			if l == nil || err != nil {
+				return
+			}
+			select {
+			case <-swept:
+				l.kick()
+			case <-ctx.Done():
+			}
+		})
+		if !started {
+			return errStopping
+		}
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }() // ends with the last of them
+	limit, cancel := context.WithTimeout(ctx, takeUpTime)
+	defer cancel()
+	select {
+	case <-done:
+	case <-limit.Done():
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		s.cfg.Logger.Warn("serving before all sessions are taken up: some sandboxes do not answer yet")
 	}
 	return nil
 }
@@ -120,21 +169,17 @@ func (l *live) heal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	owned := map[id.Sandbox]bool{}
 	if j != nil {
-		if err := l.recoverJournal(ctx, *j, owned); err != nil {
+		if err := l.recoverJournal(ctx, *j); err != nil {
 			return err
 		}
 		l.sealUnsealed(ctx)
 	}
-	return l.readopt(ctx, owned)
+	return l.readopt(ctx)
 }
 
 // recoverSession takes up one session, and returns it if its harness may have something to do.
-func (s *Service) recoverSession(ctx context.Context, row store.Session, owned map[id.Sandbox]bool) (*live, error) {
-	if row.Workspace.SandboxID != "" {
-		owned[row.Workspace.SandboxID] = true
-	}
+func (s *Service) recoverSession(ctx context.Context, row store.Session) (*live, error) {
 	j, err := (&live{svc: s, id: row.ID}).readJournal()
 	if err != nil {
 		return nil, err
@@ -149,11 +194,11 @@ func (s *Service) recoverSession(ctx context.Context, row store.Session, owned m
 	}
 	err = l.operate(ctx, func() error {
 		if j != nil {
-			if err := l.recoverJournal(ctx, *j, owned); err != nil {
+			if err := l.recoverJournal(ctx, *j); err != nil {
 				return fmt.Errorf("finish an interrupted %s: %w", j.Op, err)
 			}
 		}
-		if err := l.readopt(ctx, owned); err != nil {
+		if err := l.readopt(ctx); err != nil {
 			return err
 		}
 		return l.workspace.Sweep()
@@ -166,12 +211,11 @@ func (s *Service) recoverSession(ctx context.Context, row store.Session, owned m
 }
 
 // readopt finds the sandbox that the log says is running, or records its loss.
-func (l *live) readopt(ctx context.Context, owned map[id.Sandbox]bool) error {
+func (l *live) readopt(ctx context.Context) error {
 	st := l.state()
 	if st.Workspace.State != session.WorkspaceRunning && st.Workspace.State != session.WorkspacePaused || l.current() != nil {
 		return nil
 	}
-	owned[st.Workspace.SandboxID] = true
 	sb, status, err := l.find(ctx, st.Workspace.SandboxID)
 	if err != nil {
 		return err
@@ -230,7 +274,7 @@ func (l *live) clear(ctx context.Context, sid id.Sandbox, sb sandbox.Sandbox) er
 }
 
 // recoverJournal finishes an operation that the death of the daemon cut, or takes it back.
-func (l *live) recoverJournal(ctx context.Context, j journal, owned map[id.Sandbox]bool) error {
+func (l *live) recoverJournal(ctx context.Context, j journal) error {
 	told := false // the events that end the operation are in the log already
 	for _, c := range l.state().Checkpoints {
 		told = told || c.ID == j.Created.CheckpointID
@@ -262,7 +306,6 @@ func (l *live) recoverJournal(ctx context.Context, j journal, owned map[id.Sandb
 		return err
 	}
 	if next != nil && nstatus.State != sandbox.Dead {
-		owned[j.NewSandbox] = true
 		return l.finishRollback(ctx, j, next, event.ResumeReport{
 			Layers: []string{"memory", "files", "transcript"}, Reset: []string{"the daemon was restarted in the middle of the rollback"},
 		})

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/agent"
@@ -87,5 +89,46 @@ func TestS3_NobodyWorksWhileOrphansAreRemoved(t *testing.T) {
 	w.collected("one")
 	if early.Load() > 0 {
 		t.Error("the session was driven before the orphans were removed")
+	}
+}
+
+// silentDriver does not find a sandbox again until it may.
+type silentDriver struct {
+	sandbox.Driver
+	which *atomic.Value // of the state directory; "" for none
+	may   chan struct{}
+}
+
+func (d silentDriver) Recover(ctx context.Context, dir string) (sandbox.Sandbox, error) {
+	if filepath.Base(dir) == d.which.Load() {
+		select {
+		case <-d.may:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return d.Driver.Recover(ctx, dir)
+}
+
+// TestS3_ASilentSandboxDelaysNobody starts a daemon one of whose sandboxes does not answer. The others are there meanwhile, and it is when it answers.
+func TestS3_ASilentSandboxDelaysNobody(t *testing.T) {
+	d := silentDriver{which: &atomic.Value{}, may: make(chan struct{})}
+	d.which.Store("")
+	w := &world{}
+	w.wrap = func(real sandbox.Driver) sandbox.Driver { d.Driver = real; return d }
+	w.begin(t)
+	a := w.create("a", process.Name)
+	w.create("b", process.Name)
+	w.sh("a", "echo kept > ~/file")
+	w.close()
+	d.which.Store(a.Workspace.SandboxID)
+	answers := sync.OnceFunc(func() { close(d.may) })
+	defer time.AfterFunc(patience, func() { t.Error("the start waits for it"); answers() }).Stop()
+	w.open()
+	w.want(w.sh("b", "echo alive"), "alive")
+	answers()
+	w.want(w.sh("a", "cat ~/file"), "kept")
+	if now := w.state("a", "running"); now.Workspace.SandboxID != a.Workspace.SandboxID {
+		t.Errorf("it runs in %s now", now.Workspace.SandboxID)
 	}
 }

@@ -76,7 +76,7 @@ func (l *live) unstick(ctx context.Context, dryRun bool) error {
 	_, err := l.readJournal()
 	if errdefs.KindOf(err) == errdefs.Corrupt && !dryRun {
 		if err = l.svc.setAside(l.journalFile(), err); err == nil {
-			err = l.readopt(ctx, map[id.Sandbox]bool{})
+			err = l.readopt(ctx)
 		}
 		if l.current() != nil {
 			l.svc.cfg.Logger.Info("a session whose journal was damaged runs", "session", l.id)

@@ -102,7 +102,11 @@ func (k *Keys) Destroy(_ context.Context, l snapshot.Lineage) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = cmp.Or(err, f.Close(), os.Remove(path)); err != nil {
+	gone := os.Remove(path)
+	if errors.Is(gone, fs.ErrNotExist) {
+		gone = nil // somebody else destroys it too
+	}
+	if err = cmp.Or(err, f.Close(), gone); err != nil {
 		return err
 	}
 	return syncDir(k.root)
