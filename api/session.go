@@ -40,6 +40,8 @@ type Session struct {
 	Workspace    Workspace     `json:"workspace"`
 	Usage        Usage         `json:"usage"`
 	Limits       Limits        `json:"limits"`
+	Idle         Idle          `json:"idle" doc:"What the session says itself about being idle."`
+	AwakeMS      int64         `json:"awake_ms,omitempty" doc:"How long it has been awake in all; not in lists."`
 	ResumeReport *ResumeReport `json:"resume_report,omitempty" doc:"Of the last resume, rollback or fork."`
 	Waiting      []Event       `json:"waiting,omitempty" nullable:"false" doc:"Messages that no turn has taken up; not in lists. Those that waited at the cut which a rollback or fork began with start no turn: the next one takes them along."`
 }
@@ -53,15 +55,47 @@ type Parent struct {
 
 // Workspace is the durable computer of a session.
 type Workspace struct {
-	ID           string   `json:"id"`
-	State        string   `json:"state" doc:"none, starting, running, paused, suspended, stopped or lost."`
-	Driver       string   `json:"driver"`
-	Image        string   `json:"image"`
-	SandboxID    string   `json:"sandbox_id" doc:"Empty when no sandbox runs it."`
-	CheckpointID string   `json:"checkpoint_id" doc:"The checkpoint that its present state descends from; may be empty."`
-	Cause        string   `json:"cause,omitempty" doc:"Why it is lost."`
-	Missing      []string `json:"missing" nullable:"false" doc:"What this machine cannot give it, and why."`
-	IdleReasons  []string `json:"idle_reasons" nullable:"false" doc:"What keeps it from counting as idle."`
+	ID           string       `json:"id"`
+	State        string       `json:"state" doc:"none, starting, running, paused, suspended, stopped or lost."`
+	Driver       string       `json:"driver"`
+	Image        string       `json:"image"`
+	SandboxID    string       `json:"sandbox_id" doc:"Empty when no sandbox runs it."`
+	CheckpointID string       `json:"checkpoint_id" doc:"The checkpoint that its present state descends from; may be empty."`
+	Cause        string       `json:"cause,omitempty" doc:"Why it is lost."`
+	Missing      []string     `json:"missing" nullable:"false" doc:"What this machine cannot give it, and why."`
+	IdleReasons  []IdleReason `json:"idle_reasons" nullable:"false" doc:"What keeps it from counting as idle; not in lists."`
+	IdleSince    *time.Time   `json:"idle_since,omitempty" doc:"When it was last in use, if it has a sandbox and nobody uses it; not in lists."`
+	PausesAt     *time.Time   `json:"pauses_at,omitempty" doc:"When it is paused if nobody uses it until then; not in lists."`
+	SuspendsAt   *time.Time   `json:"suspends_at,omitempty" doc:"When it is suspended if nobody uses it until then; not in lists."`
+}
+
+// IdleReason is one for which a session does not count as idle.
+type IdleReason struct {
+	Source   string    `json:"source" doc:"turn, model, tool, command, terminal, files, access, port, cpu or operation; more may come."`
+	Detail   string    `json:"detail" doc:"For people."`
+	Since    time.Time `json:"since"`
+	MaySleep bool      `json:"may_sleep" doc:"It waits for somebody or for a time, for which no RAM is needed: it does not keep the workspace awake."`
+}
+
+// Idle says what becomes of a session that nobody uses, in milliseconds. Zero means the daemon's default, -1 never.
+type Idle struct {
+	PauseAfterMS   int64 `json:"pause_after_ms,omitempty" minimum:"-1" doc:"Idle for so long, it gets no processor time; RAM stays."`
+	SuspendAfterMS int64 `json:"suspend_after_ms,omitempty" minimum:"-1" doc:"Idle for so long, its RAM goes to the store."`
+	ArchiveAfterMS int64 `json:"archive_after_ms,omitempty" minimum:"-1" doc:"Asleep for so long, only the store has its RAM, no file beside it."`
+	ExpireAfterMS  int64 `json:"expire_after_ms,omitempty" minimum:"-1" doc:"Awake for so long in all, its work is saved, and it wakes no more until it is given more."`
+}
+
+// ConfigureSession changes what can be changed of a session. What is not given stays.
+type ConfigureSession struct {
+	Idle *ConfigureIdle `json:"idle,omitempty"`
+}
+
+// ConfigureIdle is Idle, of which what is null stays.
+type ConfigureIdle struct {
+	PauseAfterMS   *int64 `json:"pause_after_ms,omitempty" minimum:"-1"`
+	SuspendAfterMS *int64 `json:"suspend_after_ms,omitempty" minimum:"-1"`
+	ArchiveAfterMS *int64 `json:"archive_after_ms,omitempty" minimum:"-1"`
+	ExpireAfterMS  *int64 `json:"expire_after_ms,omitempty" minimum:"-1"`
 }
 
 // Usage counts what a session has used. Cached is a part of Input.
@@ -95,6 +129,7 @@ type CreateSession struct {
 	Driver       string   `json:"driver,omitempty" doc:"gvisor (the default) or process."`
 	Env          []string `json:"env,omitempty" doc:"KEY=VALUE, for every process in the workspace."`
 	Limits       Limits   `json:"limits,omitempty"`
+	Idle         Idle     `json:"idle,omitempty"`
 }
 
 // CancelSession asks the turn in progress to stop. The session stays.

@@ -38,6 +38,11 @@ func (c *Client) CancelSession(ctx context.Context, s string, in api.CancelSessi
 	return out, c.verb(ctx, s, "cancel", in, &out)
 }
 
+// ConfigureSession changes what can be changed of a session.
+func (c *Client) ConfigureSession(ctx context.Context, s string, in api.ConfigureSession) (out api.Session, err error) {
+	return out, c.do(ctx, call{method: http.MethodPatch, path: sessionPath(s), in: in, out: &out})
+}
+
 // PauseSession stops the workspace's CPU.
 func (c *Client) PauseSession(ctx context.Context, s string) (out api.Session, err error) {
 	return out, c.verb(ctx, s, "pause", nil, &out)

@@ -39,9 +39,12 @@ type Config struct {
 	HostNames []string
 	// ImageCache is how many bytes memory images may take as files, beside the store that has them all.
 	ImageCache int64
-	Logger     *slog.Logger
-	Getenv     func(string) string // for model endpoints and keys
-	Build      api.BuildInfo
+	// What becomes of sessions that nobody uses and that say nothing else themselves; 0: nothing.
+	IdlePause, IdleSuspend, IdleArchive, ExpireAfter time.Duration
+
+	Logger *slog.Logger
+	Getenv func(string) string // for model endpoints and keys
+	Build  api.BuildInfo
 	// Ready is called once the daemon answers.
 	Ready func()
 	// Step is called at each named point between two changes that a crash may tear apart. Nil in production.
@@ -86,6 +89,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	svc := service.New(context.WithoutCancel(ctx), service.Config{
 		Log: stepped(db, cfg.Step), Rows: db, Dirs: dirs, Images: images, ImageCache: cfg.ImageCache, Drivers: drivers(cfg, isolated), Harness: harness, Reachable: reachable, Clock: clk, Logger: cfg.Logger, Build: cfg.Build,
+		Idle:          service.IdleDefaults{Pause: cfg.IdlePause, Suspend: cfg.IdleSuspend, Archive: cfg.IdleArchive, Expire: cfg.ExpireAfter},
 		DefaultDriver: gvisor.Name, DefaultModel: cfg.Getenv("PERDURE_MODEL"),
 	})
 	defer svc.Stop()
@@ -102,7 +106,7 @@ func serve(ctx context.Context, cfg Config, svc *service.Service, db *sqlite.Sto
 		return err
 	}
 	srv, err := server.New(context.WithoutCancel(ctx), server.Config{
-		Backend:     server.Backend{Sessions: svc, Events: svc, Execs: svc, Files: svc, Checkpoints: svc, System: svc},
+		Backend:     server.Backend{Sessions: svc, Settings: svc, Events: svc, Execs: svc, Files: svc, Checkpoints: svc, System: svc},
 		Idempotency: keys{db}, Log: cfg.Logger, Tokens: tokens, Hosts: cfg.HostNames,
 	})
 	if err != nil {

@@ -32,6 +32,8 @@ func NewData(t Type) any {
 		return new(SessionForkedData)
 	case SessionRolledBack:
 		return new(SessionRolledBackData)
+	case SessionConfigured:
+		return new(SessionConfiguredData)
 	case SessionCanceled:
 		return new(SessionCanceledData)
 	case SessionFinished:

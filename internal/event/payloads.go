@@ -7,7 +7,7 @@ import (
 	"perdure.dev/perdure/internal/id"
 )
 
-// Spec is what a session is made to be. It does not change after creation.
+// Spec is what a session is made to be. Only Idle changes after creation, see SessionConfigured.
 type Spec struct {
 	Model        string   `json:"model,omitempty"`        // "provider/model", or "scripted:FILE"; empty: no agent
 	Instructions string   `json:"instructions,omitempty"` // added to the system prompt
@@ -15,6 +15,15 @@ type Spec struct {
 	Driver       string   `json:"driver"`
 	Env          []string `json:"env,omitempty"` // KEY=VALUE, for every process in the workspace
 	Limits       Limits   `json:"limits"`
+	Idle         *Idle    `json:"idle,omitempty"` // nil: the daemon's defaults
+}
+
+// Idle says what becomes of a session that nobody uses. Zero means the daemon's default, a negative value never.
+type Idle struct {
+	PauseAfter   time.Duration `json:"pause_after_ns,omitempty"`   // of idleness: no processor time any more, RAM stays
+	SuspendAfter time.Duration `json:"suspend_after_ns,omitempty"` // of idleness: RAM goes to the store
+	ArchiveAfter time.Duration `json:"archive_after_ns,omitempty"` // of sleep: only the store has its RAM, no file beside it
+	ExpireAfter  time.Duration `json:"expire_after_ns,omitempty"`  // awake in all: it is suspended, and wakes no more
 }
 
 // Limits bound a session. Zero means the daemon's default; see docs/scope.md for which are enforced by which driver.
@@ -58,6 +67,11 @@ type SessionRolledBackData struct {
 	CutSeq           Seq           `json:"cut_seq"`
 	UndoCheckpointID id.Checkpoint `json:"undo_checkpoint_id"` // taken just before; rolling back to it is the undo
 	Undo             bool          `json:"undo,omitempty"`     // this rollback is itself an undo
+}
+
+// SessionConfiguredData is the payload of SessionConfigured: what holds from here on.
+type SessionConfiguredData struct {
+	Idle Idle `json:"idle"`
 }
 
 // SessionCanceledData is the payload of SessionCanceled.
@@ -205,6 +219,8 @@ type ExecStartedData struct {
 	ExecID id.Exec  `json:"exec_id"`
 	Argv   []string `json:"argv"`
 	TTY    bool     `json:"tty,omitempty"`
+	// Background: nobody waits for it, so that it keeps nothing awake by being there.
+	Background bool `json:"background,omitempty"`
 }
 
 // ExecFinishedData is the payload of ExecFinished.
@@ -272,11 +288,13 @@ type WorkspaceStartedData struct {
 // WorkspacePausedData is the payload of WorkspacePaused and WorkspaceUnpaused.
 type WorkspacePausedData struct {
 	SandboxID id.Sandbox `json:"sandbox_id"`
+	Reason    string     `json:"reason,omitempty"` // why the runtime did so by itself, for people; empty: it was asked to
 }
 
 // WorkspaceSuspendedData is the payload of WorkspaceSuspended and WorkspaceStopped.
 type WorkspaceSuspendedData struct {
 	CheckpointID id.Checkpoint `json:"checkpoint_id"`
+	Reason       string        `json:"reason,omitempty"` // why the runtime did so by itself, for people; empty: it was asked to
 }
 
 // WorkspaceResumedData is the payload of WorkspaceResumed.

@@ -8,6 +8,7 @@ const (
 	SessionCreated     Type = "session.created"
 	SessionForked      Type = "session.forked"      // in the parent's log
 	SessionRolledBack  Type = "session.rolled_back" // moves the timeline; see session.Timeline
+	SessionConfigured  Type = "session.configured"  // what can be changed of its spec was changed
 	SessionCanceled    Type = "session.canceled"    // the turn in progress was asked to stop
 	SessionFinished    Type = "session.finished"
 	SessionFailed      Type = "session.failed"
@@ -43,7 +44,7 @@ const (
 // Types lists every type, in the order above.
 func Types() []Type {
 	return []Type{
-		SessionCreated, SessionForked, SessionRolledBack, SessionCanceled, SessionFinished, SessionFailed,
+		SessionCreated, SessionForked, SessionRolledBack, SessionConfigured, SessionCanceled, SessionFinished, SessionFailed,
 		LimitWarned, LimitReached, MessageUser, MessageAgent, TurnStarted, TurnFinished,
 		ModelRequested, ModelResponded, ModelFailed, ContextTrimmed, ToolRequested, ToolStarted, ToolFinished,
 		ExecStarted, ExecFinished, CheckpointCreated, CheckpointDurable, CheckpointFailed, CheckpointDeleted,

@@ -46,6 +46,11 @@ func (s *Server) attach(ctx context.Context, in *attachInput, x *exchange) error
 		return err
 	}
 	b := s.cfg.Backend.Execs
+	leave, err := b.AttachExec(ctx, in.Session, exec)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	st, err := b.GetExec(ctx, in.Session, exec)
 	// An empty write finds out where input goes on; a command that takes none refuses it.
 	if err == nil && st.State == api.ExecRunning && b.WriteStdin(ctx, in.Session, exec, 0, nil, false) == nil {

@@ -15,6 +15,7 @@ import (
 // the context carries the actor (package actor). Errors are of package errdefs.
 type Backend struct {
 	Sessions    Sessions
+	Settings    Settings
 	Events      Events
 	Execs       Execs
 	Files       Files
@@ -38,6 +39,12 @@ type Sessions interface {
 	StopSession(ctx context.Context, ref string) (api.Session, error)
 	// ResumeSession reverses any of pause, suspend and stop. Resuming what runs changes nothing.
 	ResumeSession(ctx context.Context, ref string) (api.Session, error)
+}
+
+// Settings changes what can be changed of sessions.
+type Settings interface {
+	// ConfigureSession wakes nothing.
+	ConfigureSession(ctx context.Context, ref string, req api.ConfigureSession) (api.Session, error)
 }
 
 // Events reads and extends the logs.
@@ -67,6 +74,8 @@ type Execs interface {
 	GetExec(ctx context.Context, ref string, exec id.Exec) (api.Exec, error)
 	ListExecs(ctx context.Context, ref string, page api.Page) (api.List[api.Exec], error)
 	WaitExec(ctx context.Context, ref string, exec id.Exec) (api.Exec, error)
+	// AttachExec says that a client works with a command until leave is called.
+	AttachExec(ctx context.Context, ref string, exec id.Exec) (leave func(), err error)
 	SignalExec(ctx context.Context, ref string, exec id.Exec, signal int) error
 	// WriteStdin writes at an offset, which makes repeats harmless; eof closes after data.
 	WriteStdin(ctx context.Context, ref string, exec id.Exec, offset int64, data []byte, eof bool) error

@@ -111,9 +111,11 @@ func TestSessionRoutes(t *testing.T) {
 		{"GET", "/doctor", "", 200, `"drivers":[]`},
 		{"GET", "/version", "", 200, `"version":"test"`},
 		{"GET", "/openapi.yaml", "", 200, `openapi: 3.1.0`},
+		{"PATCH", "/sessions/invoices", `{"idle":{"suspend_after_ms":-1}}`, 200, `"suspend_after_ms":-1`},
+		{"PATCH", "/sessions/invoices", `{"idle":{"suspend_after_ms":-2}}`, 400, `body.idle.suspend_after_ms`},
 		{"DELETE", "/sessions/invoices", "", 204, ``},
 		{"DELETE", "/sessions/invoices", "", 404, `session_not_found`},
-		{"PATCH", "/sessions/invoices", "", 404, `no_such_route`},
+		{"PUT", "/sessions/invoices", "", 404, `no_such_route`},
 	} {
 		status, header, body := request(t, c, c2.method, base+c2.path, c2.body)
 		if status != c2.status || !strings.Contains(body, c2.want) {

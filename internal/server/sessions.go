@@ -42,6 +42,15 @@ func (s *Server) sessionRoutes() {
 	}, func(ctx context.Context, in *SessionRef) (api.Session, error) {
 		return b.GetSession(ctx, in.Session)
 	})
+	handle(s, route{
+		id: "configure-session", method: http.MethodPatch, path: "/sessions/{s}", role: actor.Operator,
+		summary: "Change what can be changed of a session; what is not given stays",
+	}, func(ctx context.Context, in *struct {
+		SessionRef
+		Body api.ConfigureSession
+	}) (api.Session, error) {
+		return s.cfg.Backend.Settings.ConfigureSession(ctx, in.Session, in.Body)
+	})
 	handleEmpty(s, route{
 		id: "delete-session", method: http.MethodDelete, path: "/sessions/{s}", role: actor.Operator,
 		summary: "Delete a session with its workspace, log and checkpoints",

@@ -43,7 +43,7 @@ func (w *world) wait(ref string, states ...string) api.Session {
 	defer cancel()
 	s, err := w.svc.WaitSession(ctx, ref, states)
 	if err != nil {
-		w.t.Fatal(err)
+		w.t.Fatalf("%v; it is %+v", err, w.get(ref).Workspace)
 	}
 	return s
 }

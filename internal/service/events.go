@@ -157,6 +157,9 @@ func (s *Service) SendMessages(ctx context.Context, ref string, req api.SendMess
 		return api.List[api.Event]{}, errdefs.New(errdefs.Conflict, "no_agent", "session %s has no model, so nobody would read the message", st.Name).
 			WithHint("create it with --model, or use perdure exec")
 	}
+	if err := l.expired(ctx); err != nil {
+		return api.List[api.Event]{}, err
+	}
 	o, err := s.once(ctx, event.MessageUser, l.id)
 	if err != nil {
 		return api.List[api.Event]{}, err

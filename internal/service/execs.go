@@ -10,6 +10,7 @@ import (
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/guest/spool"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/idle"
 	"perdure.dev/perdure/internal/sandbox"
 	"perdure.dev/perdure/internal/session"
 )
@@ -24,6 +25,7 @@ func (s *Service) StartExec(ctx context.Context, ref string, req api.StartExec) 
 	if err != nil {
 		return api.Exec{}, err
 	}
+	defer l.use(idle.Access)()
 	st, err := l.startExec(ctx, spec)
 	return presentExec(l.id, st), err
 }
@@ -268,31 +270,30 @@ func (l *live) need() (sandbox.Sandbox, error) {
 
 // SignalExec sends a signal to a command.
 func (s *Service) SignalExec(ctx context.Context, ref string, exec id.Exec, signal int) error {
-	return s.within(ctx, ref, func(sb sandbox.Sandbox) error { return sb.Execs().Signal(ctx, exec, signal) })
+	return s.within(ctx, ref, exec, func(sb sandbox.Sandbox) error { return sb.Execs().Signal(ctx, exec, signal) })
 }
 
 // WriteStdin writes to a command's standard input at an offset.
 func (s *Service) WriteStdin(ctx context.Context, ref string, exec id.Exec, offset int64, data []byte, eof bool) error {
-	return s.within(ctx, ref, func(sb sandbox.Sandbox) error { return sb.Execs().Stdin(ctx, exec, offset, data, eof) })
+	if len(data) == 0 && !eof { // a question, which wakes nothing
+		l, err := s.live(ctx, ref)
+		if err != nil {
+			return err
+		}
+		sb, err := l.need()
+		if err != nil {
+			return err
+		}
+		return sb.Execs().Stdin(ctx, exec, offset, nil, false)
+	}
+	return s.within(ctx, ref, exec, func(sb sandbox.Sandbox) error { return sb.Execs().Stdin(ctx, exec, offset, data, eof) })
 }
 
 // ResizeExec sets the size of a command's terminal.
 func (s *Service) ResizeExec(ctx context.Context, ref string, exec id.Exec, size api.TerminalSize) error {
-	return s.within(ctx, ref, func(sb sandbox.Sandbox) error {
+	return s.within(ctx, ref, exec, func(sb sandbox.Sandbox) error {
 		return sb.Execs().Resize(ctx, exec, sandbox.TerminalSize{Rows: size.Rows, Cols: size.Cols})
 	})
-}
-
-func (s *Service) within(ctx context.Context, ref string, f func(sandbox.Sandbox) error) error {
-	l, err := s.live(ctx, ref)
-	if err != nil {
-		return err
-	}
-	sb, err := l.need()
-	if err != nil {
-		return err
-	}
-	return f(sb)
 }
 
 // ExecOutput reads what a command wrote, from an offset. Following goes on across suspend and resume.

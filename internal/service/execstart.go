@@ -9,6 +9,7 @@ import (
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/guest/spool"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/idle"
 	"perdure.dev/perdure/internal/sandbox"
 )
 
@@ -79,7 +80,9 @@ func (l *live) enter(ctx context.Context, spec sandbox.ExecSpec) (first bool, le
 	if spec.Kind != sandbox.ExecProcess {
 		argv = []string{string(spec.Kind), spec.Code}
 	}
-	_, s.err = l.append(ctx, event.Draft{Type: event.ExecStarted, Data: event.ExecStartedData{ExecID: spec.ID, Argv: argv, TTY: spec.TTY != nil}})
+	_, s.err = l.append(ctx, event.Draft{Type: event.ExecStarted, Data: event.ExecStartedData{
+		ExecID: spec.ID, Argv: argv, TTY: spec.TTY != nil, Background: spec.Background,
+	}})
 	close(s.logged)
 	if s.err != nil {
 		leave()
@@ -124,6 +127,8 @@ func (l *live) runExec(ctx context.Context, spec sandbox.ExecSpec, limit int) (s
 	if l.spooled(spec.ID) {
 		return l.waitResult(ctx, spec.ID, limit)
 	}
+	using := l.use(idle.Access) // until the log has it, which then is reason enough
+	defer using()
 	lasting := context.WithoutCancel(ctx) // the client may go, the command is to run
 	sb, err := l.running(lasting)
 	if err != nil {
@@ -139,6 +144,7 @@ func (l *live) runExec(ctx context.Context, spec sandbox.ExecSpec, limit int) (s
 		}
 		return l.waitResult(ctx, spec.ID, limit)
 	}
+	using()
 	type outcome struct {
 		res  sandbox.ExecResult
 		err  error

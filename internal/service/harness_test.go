@@ -47,6 +47,8 @@ type world struct {
 	harness  func(agent.Harness) agent.Harness   // stands between the service and the agent
 	noImages bool                                // memory images do not stay as files
 	machine  func(*sandbox.Capabilities)         // makes another machine of this one, for the gVisor driver
+	clock    clock.Clock                         // nil: the machine's
+	idle     service.IdleDefaults
 }
 
 func newWorld(t *testing.T) *world {
@@ -89,8 +91,12 @@ func (w *world) begin(t *testing.T) {
 func (w *world) open() {
 	w.t.Helper()
 	var err error
+	var clk clock.Clock = clock.System{}
+	if w.clock != nil {
+		clk = w.clock
+	}
 	log := slog.New(slog.NewTextHandler(testWriter{w.t}, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	if w.db, err = sqlite.Open(w.t.Context(), sqlite.Options{Dir: w.dir, Logger: log}); err != nil {
+	if w.db, err = sqlite.Open(w.t.Context(), sqlite.Options{Dir: w.dir, Clock: clk, Logger: log}); err != nil {
 		w.t.Fatal(err)
 	}
 	dirs := workspace.Dirs{Root: w.dir, Step: w.step}
@@ -113,7 +119,6 @@ func (w *world) open() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	clk := clock.System{}
 	models := model.Registry{"scripted": scripted.Constructor(clk)}
 	var loop agent.Harness = agent.New(agent.Options{Models: models, Clock: clk, Logger: log})
 	if w.harness != nil {
@@ -132,7 +137,7 @@ func (w *world) open() {
 		isolated = elsewhere{isolated, w.machine}
 	}
 	w.svc = service.New(context.WithoutCancel(w.t.Context()), service.Config{
-		Log: events, Rows: w.db, Dirs: dirs, Images: images, ImageCache: imageCache, Clock: clk, Logger: log, DefaultDriver: gvisor.Name,
+		Log: events, Rows: w.db, Dirs: dirs, Images: images, ImageCache: imageCache, Clock: clk, Logger: log, DefaultDriver: gvisor.Name, Idle: w.idle,
 		Drivers: map[string]sandbox.Driver{
 			gvisor.Name: isolated, process.Name: proc,
 		},

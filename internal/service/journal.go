@@ -28,6 +28,7 @@ type journal struct {
 	Generation workspace.Generation        `json:"generation"`
 	Layer      id.Layer                    `json:"layer"` // what the generation's upper becomes
 	Sandbox    id.Sandbox                  `json:"sandbox"`
+	Why        string                      `json:"why,omitempty"` // of a sleep that nobody asked for
 
 	// Of a rollback:
 	NewGeneration workspace.Generation         `json:"new_generation"`

@@ -10,6 +10,7 @@ import (
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/idle"
 	"perdure.dev/perdure/internal/layer"
 	"perdure.dev/perdure/internal/sandbox"
 	"perdure.dev/perdure/internal/session"
@@ -18,7 +19,7 @@ import (
 
 // running returns the sandbox of a running workspace, waking it first where needed.
 func (l *live) running(ctx context.Context) (sandbox.Sandbox, error) {
-	if sb := l.current(); sb != nil && l.state().Workspace.State == session.WorkspaceRunning {
+	if sb := l.ready(); sb != nil && l.state().Workspace.State == session.WorkspaceRunning {
 		return sb, nil
 	}
 	var sb sandbox.Sandbox
@@ -35,6 +36,11 @@ func (l *live) running(ctx context.Context) (sandbox.Sandbox, error) {
 // wake brings the workspace to running, from whatever state. The caller holds the ops token.
 func (l *live) wake(ctx context.Context) error {
 	st := l.state()
+	if st.Workspace.State != session.WorkspaceRunning {
+		if err := l.expired(ctx); err != nil {
+			return err
+		}
+	}
 	switch st.Workspace.State {
 	case session.WorkspaceRunning:
 		if l.current() != nil {
@@ -49,6 +55,7 @@ func (l *live) wake(ctx context.Context) error {
 			}
 			l.svc.at("sandbox.unpaused")
 			_, err := l.append(ctx, event.Draft{Type: event.WorkspaceUnpaused, Data: event.WorkspacePausedData{SandboxID: sb.ID()}})
+			l.hot()
 			return err
 		}
 		return errdefs.New(errdefs.Unavailable, "sandbox_unreachable", "the sandbox of session %s is not there yet", st.Name)
@@ -248,8 +255,8 @@ func (l *live) sealLost(ctx context.Context) (checkpoint.Manifest, error) {
 	return l.putAway(ctx, sleep{kind: event.KindStop, message: "files of the lost sandbox", gen: g})
 }
 
-// pause keeps RAM and stops the processor.
-func (l *live) pause(ctx context.Context) error {
+// pause keeps RAM and stops the processor. why is why the runtime does so by itself; empty: somebody asked for it.
+func (l *live) pause(ctx context.Context, why string) error {
 	st := l.state()
 	switch st.Workspace.State {
 	case session.WorkspacePaused:
@@ -262,26 +269,31 @@ func (l *live) pause(ctx context.Context) error {
 	if sb == nil {
 		return wrongState(st, "pause", "running")
 	}
-	release := l.sleepHarness()
+	release := l.sleepHarness(why)
 	defer release()
+	l.freeze(ctx, sb)
 	if err := sb.Pause(ctx); err != nil {
 		l.wakeIfAwake(st)
 		return err
 	}
 	l.svc.at("sandbox.paused")
-	_, err := l.append(ctx, event.Draft{Type: event.WorkspacePaused, Data: event.WorkspacePausedData{SandboxID: sb.ID()}})
+	_, err := l.append(ctx, event.Draft{Type: event.WorkspacePaused, Data: event.WorkspacePausedData{SandboxID: sb.ID(), Reason: why}})
 	if err != nil {
 		l.wakeIfAwake(st)
 		return errors.Join(err, sb.Unpause(context.WithoutCancel(ctx)))
 	}
+	l.mu.Lock()
+	l.cpu = idle.Load{} // what is read after the pause does not go with what was read before
+	l.mu.Unlock()
 	return nil
 }
 
-// sleepHarness halts the harness and keeps it asleep until a message or a resume.
-func (l *live) sleepHarness() (release func()) {
+// sleepHarness halts the harness and keeps it asleep until a message or a resume. Where nobody has asked for that (see pause), it has
+// nothing to do and need not be kept.
+func (l *live) sleepHarness(why string) (release func()) {
 	release = l.halt()
 	l.mu.Lock()
-	l.asleep = true
+	l.asleep = l.asleep || why == ""
 	l.mu.Unlock()
 	return release
 }
@@ -291,8 +303,8 @@ func wrongState(st session.State, verb, want string) error {
 		WithHint("perdure show %s says why; perdure resume %s brings it back to running", st.Name, st.Name)
 }
 
-// putToSleep suspends or stops: suspend saves RAM and files and ends the sandbox; stop keeps only the files.
-func (l *live) putToSleep(ctx context.Context, kind event.CheckpointKind) error {
+// putToSleep suspends or stops: suspend saves RAM and files and ends the sandbox; stop keeps only the files. why is as of pause.
+func (l *live) putToSleep(ctx context.Context, kind event.CheckpointKind, why string) error {
 	st := l.state()
 	verb, memory, done := "suspend", true, session.WorkspaceSuspended
 	if kind == event.KindStop {
@@ -314,11 +326,11 @@ func (l *live) putToSleep(ctx context.Context, kind event.CheckpointKind) error 
 	if err != nil {
 		return err
 	}
-	release := l.sleepHarness()
+	release := l.sleepHarness(why)
 	defer release()
 	l.svc.gc.RLock()
 	defer l.svc.gc.RUnlock()
-	_, err = l.putAway(ctx, sleep{kind: kind, sandbox: sb, gen: g, memory: memory && drv.Capabilities(ctx).Memory})
+	_, err = l.putAway(ctx, sleep{kind: kind, why: why, sandbox: sb, gen: g, memory: memory && drv.Capabilities(ctx).Memory})
 	if err != nil {
 		l.wakeIfAwake(st)
 	}
@@ -338,6 +350,7 @@ func (l *live) wakeIfAwake(before session.State) {
 type sleep struct {
 	kind    event.CheckpointKind
 	message string
+	why     string          // as of pause
 	sandbox sandbox.Sandbox // nil: it is dead already
 	gen     workspace.Generation
 	memory  bool
@@ -379,7 +392,7 @@ func (l *live) putAway(ctx context.Context, q sleep) (checkpoint.Manifest, error
 	if err != nil {
 		return back(err)
 	}
-	j := journal{Op: opSleep, Created: d.Manifest.Created(hash), Generation: q.gen, Layer: as}
+	j := journal{Op: opSleep, Created: d.Manifest.Created(hash), Generation: q.gen, Layer: as, Why: q.why}
 	if q.sandbox == nil {
 		j.Op = opSealLost
 	} else {
@@ -420,9 +433,9 @@ func (l *live) finishSleep(ctx context.Context, j journal) error {
 	switch {
 	case j.Op == opSealLost:
 	case j.Created.Kind == event.KindStop:
-		drafts = append(drafts, event.Draft{Type: event.WorkspaceStopped, Data: event.WorkspaceSuspendedData{CheckpointID: j.Created.CheckpointID}})
+		drafts = append(drafts, event.Draft{Type: event.WorkspaceStopped, Data: event.WorkspaceSuspendedData{CheckpointID: j.Created.CheckpointID, Reason: j.Why}})
 	default:
-		drafts = append(drafts, event.Draft{Type: event.WorkspaceSuspended, Data: event.WorkspaceSuspendedData{CheckpointID: j.Created.CheckpointID}})
+		drafts = append(drafts, event.Draft{Type: event.WorkspaceSuspended, Data: event.WorkspaceSuspendedData{CheckpointID: j.Created.CheckpointID, Reason: j.Why}})
 	}
 	if _, err := l.append(ctx, drafts...); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/idle"
 	"perdure.dev/perdure/internal/sandbox"
 	"perdure.dev/perdure/internal/session"
 	"perdure.dev/perdure/internal/workspace"
@@ -29,6 +30,8 @@ type live struct {
 
 	starts starts // of commands
 
+	configuring sync.Mutex // held while what holds for the session is read and changed; taken before appendMu
+
 	mu       sync.Mutex // guards the fields below
 	sandbox  sandbox.Sandbox
 	drive    *drive        // the harness at work, if any
@@ -37,6 +40,11 @@ type live struct {
 	bump     chan struct{} // closed and replaced at every append
 	gone     error         // set when the session is deleted
 	watchers map[chan agent.Delta]struct{}
+	uses     uses
+	cpu      idle.Load         // of the sandbox
+	frozen   []sandbox.Process // of a paused workspace, if known
+
+	inherited bool // the sandbox was there when the daemon started
 
 	// workspace belongs to whoever holds the ops token.
 	workspace *workspace.Workspace
@@ -218,12 +226,15 @@ func (l *live) current() sandbox.Sandbox {
 // setSandbox installs a sandbox and watches over it.
 func (l *live) setSandbox(sb sandbox.Sandbox) {
 	l.mu.Lock()
-	l.sandbox = sb
+	l.sandbox, l.cpu, l.frozen, l.inherited = sb, idle.Load{}, nil, false
 	l.mu.Unlock()
-	if sb != nil {
-		l.watch(sb)
-		l.watchDisk(sb)
+	if sb == nil {
+		l.svc.idle.Drop(l.id)
+		return
 	}
+	l.watch(sb)
+	l.watchDisk(sb)
+	l.hot()
 }
 
 // watch notices when the sandbox dies by itself.

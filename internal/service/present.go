@@ -20,13 +20,13 @@ func presentSummary(s session.Summary) api.Session {
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, LastSeq: uint64(s.HeadSeq),
 		Workspace: api.Workspace{
 			ID: string(s.Workspace.ID), State: string(s.Workspace.State), Driver: s.Workspace.Driver, Image: s.Spec.Image,
-			SandboxID: string(s.Workspace.SandboxID), CheckpointID: string(s.Workspace.Base), Missing: append([]string{}, s.Workspace.Missing...), IdleReasons: []string{},
+			SandboxID: string(s.Workspace.SandboxID), CheckpointID: string(s.Workspace.Base), Missing: append([]string{}, s.Workspace.Missing...), IdleReasons: []api.IdleReason{},
 		},
 		Usage: api.Usage{
 			InputTokens: s.Usage.Input, OutputTokens: s.Usage.Output, CachedTokens: s.Usage.Cached, CostMicros: s.Usage.CostMicros,
 			Steps: s.Steps,
 		},
-		Limits: presentLimits(s.Spec.Limits),
+		Limits: presentLimits(s.Spec.Limits), Idle: presentIdle(s.Spec.Idle),
 	}
 	if s.Fork != nil {
 		out.Parent = &api.Parent{SessionID: string(s.Fork.ParentID), CheckpointID: string(s.Fork.CheckpointID), CutSeq: uint64(s.Fork.CutSeq)}

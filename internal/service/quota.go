@@ -117,7 +117,7 @@ func (q *quota) enforce(ctx context.Context, used int64) error {
 			if q.live.current() != q.sandbox || q.live.state().Workspace.State != session.WorkspaceRunning {
 				return nil
 			}
-			return q.live.pause(ctx)
+			return q.live.pause(ctx, "")
 		})
 	}
 	writers, err := q.writers(ctx)

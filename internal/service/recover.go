@@ -62,6 +62,8 @@ func (s *Service) Recover(ctx context.Context) error {
 	if unread == 0 {
 		s.sweepLater()
 	}
+	s.goroutine(func(ctx context.Context) { s.idle.Run(ctx, looksAtATime, s.look) })
+	s.goroutine(s.archive)
 	return nil
 }
 
@@ -241,6 +243,9 @@ func (l *live) readopt(ctx context.Context) error {
 		return err
 	}
 	l.setSandbox(sb)
+	l.mu.Lock()
+	l.inherited = true
+	l.mu.Unlock()
 	l.followOpen(ctx, sb)
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/idle"
 	"perdure.dev/perdure/internal/sandbox"
 	"perdure.dev/perdure/internal/session"
 	"perdure.dev/perdure/internal/snapshot"
@@ -57,6 +58,8 @@ type Config struct {
 	// ImageCache is how many bytes memory images may take as files, beside the store that has them all.
 	ImageCache int64
 
+	Idle IdleDefaults
+
 	DefaultDriver string
 	DefaultModel  string
 }
@@ -78,6 +81,9 @@ type Service struct {
 
 	sealing sync.Mutex // held while a checkpoint is being made durable
 
+	idle  *idle.Scheduler // of the sessions that have a sandbox
+	meter *idle.Meter
+
 	mu      sync.Mutex // guards what follows
 	lives   map[id.Session]*live
 	using   map[id.Checkpoint]int // how many restores there are of each
@@ -92,7 +98,7 @@ func New(ctx context.Context, cfg Config) *Service {
 	run, stop := context.WithCancelCause(ctx)
 	return &Service{
 		cfg: cfg, checkpoints: checkpoint.NewStore(cfg.Dirs, cfg.Images), owner: id.NewLease(), started: cfg.Clock.Now(),
-		run: run, stop: stop, lives: map[id.Session]*live{}, using: map[id.Checkpoint]int{},
+		idle: idle.NewScheduler(cfg.Clock), meter: idle.NewMeter(cfg.Clock), run: run, stop: stop, lives: map[id.Session]*live{}, using: map[id.Checkpoint]int{},
 	}
 }
 

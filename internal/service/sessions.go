@@ -98,7 +98,7 @@ func (s *Service) startCreated(ctx context.Context, sid id.Session) (api.Session
 // specOf checks a request and fills in the defaults.
 func (s *Service) specOf(ctx context.Context, req api.CreateSession) (event.Spec, error) {
 	spec := event.Spec{
-		Model: req.Model, Instructions: req.Instructions, Image: req.Image, Driver: req.Driver, Env: req.Env, Limits: limitsOf(req.Limits),
+		Model: req.Model, Instructions: req.Instructions, Image: req.Image, Driver: req.Driver, Env: req.Env, Limits: limitsOf(req.Limits), Idle: idleOf(req.Idle),
 	}
 	if spec.Image == "" {
 		spec.Image = "host"
@@ -188,7 +188,7 @@ func (s *Service) show(ctx context.Context, row store.Session) (api.Session, err
 		l = nil
 	}
 	if l != nil {
-		out.Workspace.IdleReasons = l.busy(ctx)
+		l.showIdle(ctx, &out)
 	}
 	if row.Spec.Model != "" {
 		out.Waiting = s.waiting(ctx, row.ID, l)
@@ -373,17 +373,17 @@ func (s *Service) transition(ctx context.Context, ref string, f func(l *live) er
 
 // PauseSession keeps RAM and stops the processor.
 func (s *Service) PauseSession(ctx context.Context, ref string) (api.Session, error) {
-	return s.transition(ctx, ref, func(l *live) error { return l.pause(ctx) })
+	return s.transition(ctx, ref, func(l *live) error { return l.pause(ctx, "") })
 }
 
 // SuspendSession saves RAM to the store and holds no memory any more.
 func (s *Service) SuspendSession(ctx context.Context, ref string) (api.Session, error) {
-	return s.transition(ctx, ref, func(l *live) error { return l.putToSleep(ctx, event.KindSuspend) })
+	return s.transition(ctx, ref, func(l *live) error { return l.putToSleep(ctx, event.KindSuspend, "") })
 }
 
 // StopSession keeps the files only.
 func (s *Service) StopSession(ctx context.Context, ref string) (api.Session, error) {
-	return s.transition(ctx, ref, func(l *live) error { return l.putToSleep(ctx, event.KindStop) })
+	return s.transition(ctx, ref, func(l *live) error { return l.putToSleep(ctx, event.KindStop, "") })
 }
 
 // ResumeSession reverses any of them. Its answer has a resume report only if something was restored.
@@ -402,24 +402,4 @@ func (s *Service) ResumeSession(ctx context.Context, ref string) (api.Session, e
 		out.ResumeReport = nil // it tells of something earlier
 	}
 	return out, err
-}
-
-// busy says what keeps a session from counting as idle.
-func (l *live) busy(context.Context) []string {
-	st := l.state()
-	out := []string{}
-	if st.OpenModel != nil {
-		out = append(out, "a model call is in flight")
-	}
-	for _, t := range st.OpenTools {
-		if t.Started && !t.Abandoned {
-			out = append(out, "tool "+t.Name+" is running")
-		}
-	}
-	for _, x := range st.Execs {
-		if !x.Abandoned {
-			out = append(out, "command "+string(x.ID)+" is running")
-		}
-	}
-	return slices.Clip(out)
 }

@@ -20,10 +20,11 @@ const (
 
 // Unpack writes the files of a tar archive below a directory of the workspace.
 func (s *Service) Unpack(ctx context.Context, ref, dir string, tar io.Reader) error {
-	files, err := s.files(ctx, ref, dir)
+	files, done, err := s.files(ctx, ref, dir)
 	if err != nil {
 		return err
 	}
+	defer done()
 	u := unpacking{files: files}
 	err = archive.Each(tar, func(err error) error {
 		return errdefs.Wrap(err, errdefs.Invalid, "bad_archive", "reading the archive")

@@ -66,6 +66,8 @@ func corrupt(e event.Event, format string, args ...any) error {
 // FoldFacts returns the facts after e, which may be any event of the session's own log.
 func FoldFacts(f Facts, e event.Event) (Facts, error) {
 	switch e.Type {
+	case event.WorkspaceStarted, event.WorkspacePaused, event.WorkspaceUnpaused, event.WorkspaceSuspended, event.WorkspaceStopped,
+		event.WorkspaceResumed, event.WorkspaceLost, event.SessionConfigured:
 	case event.SessionCreated, event.SessionRolledBack, event.LimitWarned, event.LimitReached, event.ExecStarted, event.ExecFinished,
 		event.CheckpointCreated, event.CheckpointDurable, event.CheckpointFailed, event.CheckpointDeleted:
 	default:
@@ -75,7 +77,12 @@ func FoldFacts(f Facts, e event.Event) (Facts, error) {
 	if err != nil {
 		return f, err
 	}
+	f.Life.fold(e, p)
 	switch d := p.(type) {
+	case *event.SessionConfiguredData:
+		// What was said of an age holds no more.
+		f.Warned = without(f.Warned, func(name string) bool { return name == LimitExpire })
+		f.Reached = without(f.Reached, func(name string) bool { return name == LimitExpire })
 	case *event.SessionCreatedData:
 		if d.Fork != nil {
 			f.LastCheckpoint = d.Fork.CheckpointID
@@ -93,7 +100,7 @@ func FoldFacts(f Facts, e event.Event) (Facts, error) {
 			f.Reached = addName(f.Reached, d.Limit)
 		}
 	case *event.ExecStartedData:
-		f.Execs = append(slices.Clip(f.Execs), Exec{ID: d.ExecID, Seq: e.Seq, Started: e.CreatedAt})
+		f.Execs = append(slices.Clip(f.Execs), Exec{ID: d.ExecID, Seq: e.Seq, Started: e.CreatedAt, TTY: d.TTY, Background: d.Background})
 	case *event.ExecFinishedData:
 		f.Execs = without(f.Execs, func(x Exec) bool { return x.ID == d.ExecID })
 	default:

@@ -25,6 +25,7 @@ type Facts struct {
 	Execs   []Exec        `json:"execs,omitempty"`   // commands of clients that have no exec.finished yet
 	Warned  []string      `json:"warned,omitempty"`  // limits of which a warning has been given
 	Reached []string      `json:"reached,omitempty"` // limits that have stopped it at some time
+	Life    Life          `json:"life,omitzero"`
 }
 
 // CheckpointState says how far a checkpoint got.
@@ -52,6 +53,9 @@ type Exec struct {
 	ID      id.Exec   `json:"id"`
 	Seq     event.Seq `json:"seq"`
 	Started time.Time `json:"started"`
+	// TTY: it has a terminal. Background: nobody waits for it.
+	TTY        bool `json:"tty,omitempty"`
+	Background bool `json:"background,omitempty"`
 	// Abandoned: started in a range that a rollback has left, so that no such process exists any more, or started before
 	// the cut, so that the restored copy has it but nobody waits for it.
 	Abandoned bool `json:"abandoned,omitempty"`

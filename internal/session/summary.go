@@ -90,6 +90,8 @@ func FoldSummary(s Summary, e event.Event) (Summary, error) {
 		s.create(e, d)
 	case *event.CheckpointCreatedData:
 		s.Workspace.Base = d.CheckpointID
+	case *event.SessionConfiguredData:
+		s.Spec.Idle = &d.Idle
 	case *event.LimitData, *event.CheckpointDurableData, *event.CheckpointFailedData, *event.CheckpointDeletedData:
 	default:
 		s.foldWork(e, d)
@@ -187,7 +189,7 @@ func isWork(t event.Type) bool {
 	switch t {
 	case event.CheckpointCreated, event.CheckpointDurable, event.CheckpointFailed, event.CheckpointDeleted,
 		event.WorkspacePaused, event.WorkspaceSuspended, event.WorkspaceStopped, event.WorkspaceLost, event.WorkspaceDevolved,
-		event.SessionForked, event.LimitWarned:
+		event.SessionForked, event.SessionConfigured, event.LimitWarned:
 		return false
 	}
 	return true

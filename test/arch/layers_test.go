@@ -13,6 +13,7 @@ var layers = map[string]int{
 	"internal/errdefs": 0, "internal/clock": 0, "internal/id": 0, "internal/actor": 1,
 
 	"internal/archive": 1,
+	"internal/idle":    2,
 
 	"client":         2,
 	"internal/event": 2, "internal/sandbox": 2, "internal/snapshot": 2, "internal/layer": 2, "internal/egress": 2, "internal/guest/wire": 2,

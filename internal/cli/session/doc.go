@@ -10,7 +10,7 @@ import (
 
 // Commands are the commands about sessions as such.
 func Commands(e *env.Env) []*cobra.Command {
-	return []*cobra.Command{newRun(e), newCreate(e), newList(e), newShow(e), newEvents(e), newSend(e), newCancel(e), newRemove(e), newWait(e)}
+	return []*cobra.Command{newRun(e), newCreate(e), newList(e), newShow(e), newEvents(e), newSend(e), newCancel(e), newSet(e), newRemove(e), newWait(e)}
 }
 
 // Comparing are the commands that set one state beside another.

@@ -75,7 +75,12 @@ func describe(w io.Writer, s api.Session) {
 	line("workspace", "%s, %s on %s %s", s.Workspace.State, s.Workspace.Driver, s.Workspace.Image, s.Workspace.SandboxID)
 	line("cause", "%s", s.Workspace.Cause)
 	line("missing", "%s", strings.Join(s.Workspace.Missing, "; "))
-	line("not idle", "%s", strings.Join(s.Workspace.IdleReasons, "; "))
+	notIdle, idle := idleLines(s)
+	line("not idle", "%s", notIdle)
+	line("idle", "%s", idle)
+	if s.Idle != (api.Idle{}) {
+		line("when idle", "%s", idleText(s.Idle))
+	}
 	line("tokens", "%d in (%d cached), %d out, %d model calls", s.Usage.InputTokens, s.Usage.CachedTokens, s.Usage.OutputTokens, s.Usage.Steps)
 	if s.Usage.CostMicros > 0 {
 		line("cost", "$%.4f", float64(s.Usage.CostMicros)/1e6)

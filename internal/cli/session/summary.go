@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/cli/env"
@@ -72,6 +73,9 @@ func summary(ev api.Event) string {
 		return d.Message + " (" + d.Code + ")"
 	case event.LimitWarned, event.LimitReached:
 		d := payload[event.LimitData](ev)
+		if strings.HasSuffix(d.Limit, "_ns") {
+			return fmt.Sprintf("%s: %s of %s", strings.TrimSuffix(d.Limit, "_ns"), time.Duration(d.Used).Round(time.Millisecond), time.Duration(d.Max))
+		}
 		return fmt.Sprintf("%s: %d of %d", d.Limit, d.Used, d.Max)
 	}
 	return workspaceSummary(ev)
@@ -110,7 +114,10 @@ func workspaceSummary(ev api.Event) string {
 	case event.WorkspaceLost:
 		return payload[event.WorkspaceLostData](ev).Cause
 	case event.WorkspacePaused, event.WorkspaceUnpaused:
-		return ""
+		return payload[event.WorkspacePausedData](ev).Reason
+	case event.WorkspaceSuspended, event.WorkspaceStopped:
+		d := payload[event.WorkspaceSuspendedData](ev)
+		return strings.TrimSuffix(string(d.CheckpointID)+", "+d.Reason, ", ")
 	}
 	return string(ev.Data)
 }

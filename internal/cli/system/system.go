@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +27,8 @@ type ServeOptions struct {
 	Ready     func()   // to be called once the daemon answers
 	// ImageCache is how many bytes memory images may take as files, beside the store that has them all.
 	ImageCache env.Bytes
+	// What becomes of sessions that nobody uses and that say nothing else themselves.
+	IdlePause, IdleSuspend, IdleArchive, ExpireAfter env.Threshold
 }
 
 // Serve runs a daemon until ctx ends. It is passed in by main, so that the command line does not import the daemon.
@@ -37,7 +40,7 @@ func Commands(e *env.Env, serve Serve) []*cobra.Command {
 }
 
 func newServe(e *env.Env, serve Serve) *cobra.Command {
-	o := ServeOptions{ImageCache: 8 << 30}
+	o := ServeOptions{ImageCache: 8 << 30, IdleSuspend: env.NewThreshold(30 * time.Minute)}
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the daemon", Args: cobra.NoArgs,
 		Long: "Run the daemon in the foreground. It listens on a Unix socket in the data directory, and with --listen on TCP for those who have a token\n" +
@@ -57,6 +60,10 @@ func newServe(e *env.Env, serve Serve) *cobra.Command {
 	cmd.Flags().StringVar(&o.Listen, "listen", "", "a TCP address to listen on, such as 127.0.0.1:7070")
 	cmd.Flags().StringSliceVar(&o.HostNames, "host-name", nil, "a DNS name under which it may be addressed over TCP")
 	cmd.Flags().Var(&o.ImageCache, "image-cache", "memory images that are kept as files for a fast resume, beside the compressed and encrypted store that has them all")
+	cmd.Flags().Var(env.ThresholdVar(&o.IdlePause), "idle-pause", "pause sessions that are idle for so long and say nothing else themselves (default never)")
+	cmd.Flags().Var(env.ThresholdVar(&o.IdleSuspend), "idle-suspend", "suspend sessions that are idle for so long, unless their driver keeps no memory")
+	cmd.Flags().Var(env.ThresholdVar(&o.IdleArchive), "idle-archive", "keep the RAM of sessions that sleep for so long in the store only (default never)")
+	cmd.Flags().Var(env.ThresholdVar(&o.ExpireAfter), "expire-after", "save sessions that have been awake for so long in all, and let them wake no more (default never)")
 	cmd.Flags().StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }

@@ -46,7 +46,7 @@ func New(root string) *Backend {
 
 // Server is the Backend as the server takes it.
 func (b *Backend) Server() server.Backend {
-	return server.Backend{Sessions: b, Events: b, Execs: b, Files: b, Checkpoints: b, System: b}
+	return server.Backend{Sessions: b, Settings: b, Events: b, Execs: b, Files: b, Checkpoints: b, System: b}
 }
 
 // notify wakes everybody who waits. b.mu is held.
@@ -233,6 +233,15 @@ func (b *Backend) CancelSession(ctx context.Context, ref string, req api.CancelS
 			s.Status, s.StopReason = api.StatusIdle, "canceled"
 			b.append(s, "session.canceled", map[string]any{"reason": req.Reason})
 			b.append(s, "turn.finished", map[string]any{"reason": "canceled"})
+		}
+	})
+}
+
+// ConfigureSession takes an idle policy.
+func (b *Backend) ConfigureSession(_ context.Context, ref string, req api.ConfigureSession) (api.Session, error) {
+	return b.set(ref, func(s *session) {
+		if req.Idle != nil && req.Idle.SuspendAfterMS != nil {
+			s.Idle.SuspendAfterMS = *req.Idle.SuspendAfterMS
 		}
 	})
 }

@@ -253,6 +253,12 @@ func (b *Backend) WaitExec(ctx context.Context, ref string, name id.Exec) (api.E
 	}
 }
 
+// AttachExec changes nothing.
+func (b *Backend) AttachExec(_ context.Context, ref string, name id.Exec) (func(), error) {
+	_, err := b.exec(ref, name)
+	return func() {}, err
+}
+
 // SignalExec signals the process group.
 func (b *Backend) SignalExec(_ context.Context, ref string, name id.Exec, signal int) error {
 	c, err := b.exec(ref, name)

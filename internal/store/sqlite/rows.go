@@ -85,8 +85,9 @@ func insertParams(s session.Summary) db.InsertSessionParams {
 }
 
 func updateParams(s session.Summary) db.UpdateSessionParams {
+	spec, _ := json.Marshal(s.Spec) // it came out of JSON
 	return db.UpdateSessionParams{
-		ID: s.ID, Status: s.Status, StopReason: s.StopReason, OpenTurn: int64(s.OpenTurn),
+		ID: s.ID, Spec: string(spec), Status: s.Status, StopReason: s.StopReason, OpenTurn: int64(s.OpenTurn),
 		WorkspaceState: s.Workspace.State, Driver: s.Workspace.Driver, SandboxID: s.Workspace.SandboxID, BaseCheckpointID: s.Workspace.Base,
 		UsageInput: s.Usage.Input, UsageOutput: s.Usage.Output, UsageCached: s.Usage.Cached, UsageCostMicros: s.Usage.CostMicros, UsageSteps: s.Steps,
 		WorkspaceMissing: missingOf(s), HeadSeq: int64(s.HeadSeq), HeadHash: s.HeadHash, LastActivity: micros(s.LastActivity), UpdatedAt: micros(s.UpdatedAt),

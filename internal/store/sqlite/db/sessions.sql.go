@@ -339,7 +339,7 @@ const updateSession = `-- name: UpdateSession :exec
 UPDATE sessions SET
     status = ?, stop_reason = ?, open_turn = ?, workspace_state = ?, driver = ?, sandbox_id = ?, base_checkpoint_id = ?,
     usage_input = ?, usage_output = ?, usage_cached = ?, usage_cost_micros = ?, usage_steps = ?, workspace_missing = ?, head_seq = ?, head_hash = ?,
-    last_activity = ?, updated_at = ?
+    last_activity = ?, updated_at = ?, spec = ?
 WHERE id = ?
 `
 
@@ -361,6 +361,7 @@ type UpdateSessionParams struct {
 	HeadHash         string
 	LastActivity     int64
 	UpdatedAt        int64
+	Spec             string
 	ID               id.Session
 }
 
@@ -383,6 +384,7 @@ func (q *Queries) UpdateSession(ctx context.Context, arg UpdateSessionParams) er
 		arg.HeadHash,
 		arg.LastActivity,
 		arg.UpdatedAt,
+		arg.Spec,
 		arg.ID,
 	)
 	return err

@@ -9,7 +9,7 @@ INSERT INTO sessions (
 UPDATE sessions SET
     status = ?, stop_reason = ?, open_turn = ?, workspace_state = ?, driver = ?, sandbox_id = ?, base_checkpoint_id = ?,
     usage_input = ?, usage_output = ?, usage_cached = ?, usage_cost_micros = ?, usage_steps = ?, workspace_missing = ?, head_seq = ?, head_hash = ?,
-    last_activity = ?, updated_at = ?
+    last_activity = ?, updated_at = ?, spec = ?
 WHERE id = ?;
 
 -- name: GetSession :one
