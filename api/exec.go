@@ -20,6 +20,7 @@ type Exec struct {
 	Argv       []string   `json:"argv,omitempty"`
 	Code       string     `json:"code,omitempty" doc:"For shell and python."`
 	Dir        string     `json:"dir,omitempty"`
+	User       string     `json:"user,omitempty" doc:"If another than the workspace's was asked for."`
 	TTY        bool       `json:"tty"`
 	Background bool       `json:"background"`
 	Label      string     `json:"label,omitempty"`
@@ -42,7 +43,8 @@ type StartExec struct {
 	Argv        []string      `json:"argv,omitempty" doc:"For a process."`
 	Code        string        `json:"code,omitempty" doc:"For the persistent shell or Python interpreter."`
 	Interpreter string        `json:"interpreter,omitempty" doc:"The name of the persistent interpreter; empty: main."`
-	Dir         string        `json:"dir,omitempty" doc:"Empty: the home directory."`
+	Dir         string        `json:"dir,omitempty" doc:"Empty: the image's working directory, or the user's home directory."`
+	User        string        `json:"user,omitempty" maxLength:"256" doc:"NAME or UID, and perhaps :GROUP; empty: the image's user, or root. For a process."`
 	Env         []string      `json:"env,omitempty" doc:"KEY=VALUE"`
 	TTY         *TerminalSize `json:"tty,omitempty" doc:"Run in a terminal of this size; stdout and stderr are then one stream, stdout."`
 	Stdin       bool          `json:"stdin,omitempty" doc:"Keep standard input open; otherwise it is empty."`

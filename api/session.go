@@ -58,7 +58,7 @@ type Workspace struct {
 	ID           string       `json:"id"`
 	State        string       `json:"state" doc:"none, starting, running, paused, suspended, stopped or lost."`
 	Driver       string       `json:"driver"`
-	Image        string       `json:"image"`
+	Image        string       `json:"image" doc:"host, dir:PATH, or a stored image for good: oci:NAME@sha256:DIGEST."`
 	SandboxID    string       `json:"sandbox_id" doc:"Empty when no sandbox runs it."`
 	CheckpointID string       `json:"checkpoint_id" doc:"The checkpoint that its present state descends from; may be empty."`
 	Cause        string       `json:"cause,omitempty" doc:"Why it is lost."`
@@ -125,7 +125,7 @@ type CreateSession struct {
 	Goal         string   `json:"goal,omitempty" doc:"The first message."`
 	Model        string   `json:"model,omitempty" doc:"provider/model, or scripted:FILE; empty: no agent, or the daemon's default if there is a goal."`
 	Instructions string   `json:"instructions,omitempty" doc:"Added to the system prompt."`
-	Image        string   `json:"image,omitempty" doc:"host (the default) or dir:PATH."`
+	Image        string   `json:"image,omitempty" doc:"host (the default), dir:PATH, or a stored image: NAME, NAME:TAG, NAME@sha256:DIGEST or sha256:DIGEST. oci: before a stored image tells it from the first two."`
 	Driver       string   `json:"driver,omitempty" doc:"gvisor (the default) or process."`
 	Env          []string `json:"env,omitempty" doc:"KEY=VALUE, for every process in the workspace."`
 	Limits       Limits   `json:"limits,omitempty"`

@@ -87,6 +87,11 @@ func (c *Client) open(ctx context.Context, path string, q url.Values) (io.ReadCl
 
 // put streams a request's body. The body cannot be read twice, so a stale connection must not meet it: a small request goes before.
 func (c *Client) put(ctx context.Context, path string, q url.Values, media string, body io.Reader) error {
+	return c.putFor(ctx, path, q, media, body, nil)
+}
+
+// putFor is put for an answer that is wanted.
+func (c *Client) putFor(ctx context.Context, path string, q url.Values, media string, body io.Reader, out any) error {
 	if _, err := c.Health(ctx); err != nil {
 		return err
 	}
@@ -100,7 +105,7 @@ func (c *Client) put(ctx context.Context, path string, q url.Values, media strin
 	var b *brokenError
 	switch {
 	case err == nil:
-		return finish(res, nil)
+		return finish(res, out)
 	case ctx.Err() != nil:
 		return contextError(ctx)
 	case asBroken(err, &b):

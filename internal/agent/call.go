@@ -8,6 +8,7 @@ import (
 
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/image"
 	"perdure.dev/perdure/internal/sandbox"
 	"perdure.dev/perdure/internal/session"
 	"perdure.dev/perdure/internal/tool"
@@ -75,7 +76,7 @@ func (r *run) call(ctx context.Context, t session.OpenTool) error {
 func (r *run) env(ctx context.Context, def tool.Tool) (tool.Env, error) {
 	env := tool.Env{
 		Session: r.host.Session(), Artifacts: r.host.Artifacts(), Checkpoint: r.host.Checkpoint,
-		Home: r.opt.Home, MaxOutput: r.opt.MaxOutput,
+		Home: r.opt.Home, Here: image.IsStored(r.spec.Image), MaxOutput: r.opt.MaxOutput,
 	}
 	if def.NoSandbox {
 		return env, nil
@@ -154,7 +155,7 @@ func (r *run) cancelCall(ctx context.Context, t session.OpenTool, why string) (t
 	}
 	if err == nil {
 		var got tool.Result
-		env := tool.Env{Session: r.host.Session(), Sandbox: sb, Artifacts: r.host.Artifacts(), Home: r.opt.Home, MaxOutput: r.opt.MaxOutput}
+		env := tool.Env{Session: r.host.Session(), Sandbox: sb, Artifacts: r.host.Artifacts(), Home: r.opt.Home, Here: image.IsStored(r.spec.Image), MaxOutput: r.opt.MaxOutput}
 		if got, err = env.Collect(ctx, st); err == nil {
 			got.Outcome = event.OutcomeCanceled
 			got.Output += "\n[canceled: " + why + "]"

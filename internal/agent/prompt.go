@@ -3,6 +3,8 @@ package agent
 import (
 	"fmt"
 	"strings"
+
+	"perdure.dev/perdure/internal/image"
 )
 
 // systemPrompt is short, and the same from step to step unless something changed, so that providers can cache it.
@@ -14,7 +16,11 @@ func (r *run) systemPrompt() string {
 	b.WriteString("When the goal is reached, call finish with the result. An answer without tool calls ends your turn and hands over to the user.\n")
 	b.WriteString("A tool result may say that a call was interrupted or that its outcome is unknown, since work can be suspended and resumed at any time: " +
 		"then look at the actual state before you repeat anything.\n")
-	fmt.Fprintf(&b, "\n# Environment\nsession: %s\nworkspace image: %s\nhome directory: %s\n", r.name, orElse(r.spec.Image, "host"), orElse(r.opt.Home, "~, where commands and relative paths start"))
+	home := "~, where commands and relative paths start"
+	if image.IsStored(r.spec.Image) {
+		home = "~; commands and relative paths start in ., the image's working directory"
+	}
+	fmt.Fprintf(&b, "\n# Environment\nsession: %s\nworkspace image: %s\nhome directory: %s\n", r.name, orElse(r.spec.Image, "host"), orElse(r.opt.Home, home))
 	for _, m := range r.hist.missing {
 		fmt.Fprintf(&b, "not available here: %s\n", m)
 	}

@@ -22,6 +22,7 @@ import (
 	"perdure.dev/perdure/internal/cli/env"
 	"perdure.dev/perdure/internal/cli/exec"
 	"perdure.dev/perdure/internal/cli/file"
+	"perdure.dev/perdure/internal/cli/image"
 	"perdure.dev/perdure/internal/cli/session"
 	"perdure.dev/perdure/internal/cli/system"
 	"perdure.dev/perdure/internal/errdefs"
@@ -87,7 +88,7 @@ func Root(e *env.Env, serve system.Serve) *cobra.Command {
 	group(root, "commands", "Commands and files:", append(exec.Commands(e), file.Commands(e)...)...)
 	group(root, "checkpoints", "Checkpoints:", append(checkpoint.Commands(e), session.Comparing(e)...)...)
 	group(root, "sleep", "Sleep:", session.Lifecycle(e)...)
-	group(root, "machine", "The machine:", append(system.Commands(e, serve), demo.Commands(e)...)...)
+	group(root, "machine", "The machine:", append(append(system.Commands(e, serve), image.Commands(e)...), demo.Commands(e)...)...)
 	complete.Add(root, e, "machine")
 	root.SetHelpCommand(help())
 	return root

@@ -18,6 +18,7 @@ import (
 	"perdure.dev/perdure/internal/agent"
 	"perdure.dev/perdure/internal/clock"
 	"perdure.dev/perdure/internal/event"
+	"perdure.dev/perdure/internal/image/oci"
 	"perdure.dev/perdure/internal/model"
 	"perdure.dev/perdure/internal/model/anthropic"
 	"perdure.dev/perdure/internal/model/openai"
@@ -87,8 +88,12 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
+	bases, err := oci.Open(oci.Options{Dirs: dirs, Clock: clk, Log: cfg.Logger})
+	if err != nil {
+		return err
+	}
 	svc := service.New(context.WithoutCancel(ctx), service.Config{
-		Log: stepped(db, cfg.Step), Rows: db, Dirs: dirs, Images: images, ImageCache: cfg.ImageCache, Drivers: drivers(cfg, isolated), Harness: harness, Reachable: reachable, Clock: clk, Logger: cfg.Logger, Build: cfg.Build,
+		Log: stepped(db, cfg.Step), Rows: db, Dirs: dirs, Images: images, ImageStore: bases, ImageCache: cfg.ImageCache, Drivers: drivers(cfg, isolated), Harness: harness, Reachable: reachable, Clock: clk, Logger: cfg.Logger, Build: cfg.Build,
 		Idle:          service.IdleDefaults{Pause: cfg.IdlePause, Suspend: cfg.IdleSuspend, Archive: cfg.IdleArchive, Expire: cfg.ExpireAfter},
 		DefaultDriver: gvisor.Name, DefaultModel: cfg.Getenv("PERDURE_MODEL"),
 	})
@@ -106,7 +111,7 @@ func serve(ctx context.Context, cfg Config, svc *service.Service, db *sqlite.Sto
 		return err
 	}
 	srv, err := server.New(context.WithoutCancel(ctx), server.Config{
-		Backend:     server.Backend{Sessions: svc, Settings: svc, Events: svc, Execs: svc, Files: svc, Checkpoints: svc, System: svc},
+		Backend:     server.Backend{Sessions: svc, Settings: svc, Events: svc, Execs: svc, Files: svc, Checkpoints: svc, System: svc, Images: svc},
 		Idempotency: keys{db}, Log: cfg.Logger, Tokens: tokens, Hosts: cfg.HostNames,
 	})
 	if err != nil {

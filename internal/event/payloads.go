@@ -11,7 +11,7 @@ import (
 type Spec struct {
 	Model        string   `json:"model,omitempty"`        // "provider/model", or "scripted:FILE"; empty: no agent
 	Instructions string   `json:"instructions,omitempty"` // added to the system prompt
-	Image        string   `json:"image"`                  // "host" or "dir:PATH"
+	Image        string   `json:"image"`                  // "host", "dir:PATH", or the pin of a stored image, see package image
 	Driver       string   `json:"driver"`
 	Env          []string `json:"env,omitempty"` // KEY=VALUE, for every process in the workspace
 	Limits       Limits   `json:"limits"`

@@ -243,8 +243,8 @@ func outside(t *testing.T) (path string, check func()) {
 	}
 }
 
-// Field report K10: archives are hostile.
-func TestHostileLayers(t *testing.T) {
+// TestK10_LayersAreHostile unpacks what an image may have been made to do.
+func TestK10_LayersAreHostile(t *testing.T) {
 	out, check := outside(t)
 	up := strings.Repeat("../", 20)
 	for name, entries := range map[string][]entry{

@@ -50,7 +50,8 @@ type ExecSpec struct {
 	Argv        []string
 	Code        string
 	Interpreter string // "" means "main"
-	Dir         string // "" means the home directory for a process; ignored for interpreters, which keep their own
+	Dir         string // "" means where Spec has commands start; ignored for interpreters, which keep their own
+	User        string // NAME or UID, and perhaps :GROUP; "" means Spec's; not for interpreters, which are the workspace's user's
 	Env         []string
 	TTY         *TerminalSize // a terminal of this size; stdout and stderr are then one stream, Stdout
 	Stdin       bool          // false: stdin is /dev/null
@@ -106,7 +107,7 @@ type ExecResult struct {
 }
 
 // Files reads and writes files inside the sandbox, through its own eyes. Paths are absolute,
-// inside the sandbox, or start at its home directory: ~ and ~/….
+// inside the sandbox, or start at its home directory: ~ and ~/…, or where its commands start: . and ./….
 // Errors: file_not_found, file_exists, not_a_directory, is_a_directory, file_denied, disk_full, sandbox_dead.
 type Files interface {
 	// Read returns length bytes from offset (length < 0: to the end), and the file's whole size.

@@ -74,17 +74,23 @@ type Spec struct {
 	Root     Root
 	Hostname string
 	Env      []string // KEY=VALUE, the base environment of every exec
+	User     string   // whom commands run as, and who owns the files that are made: NAME or UID, and perhaps :GROUP; "": root
+	Dir      string   // where commands start, made if missing; "": the user's home directory
 	Limits   Limits
 	Network  NetworkMode
 }
 
 // Root says how the root file system is put together. The driver mounts an overlay: Upper over Layers over Base.
 type Root struct {
-	Image  string   // "host" or "dir:PATH"
+	Image  string   // "host", "dir:PATH", or the pin of a stored image: "oci:…"
+	Lower  []string // directories of a stored image, top first
 	Layers []string // directories, top first, each as overlayfs left it (whiteouts, opaque marks)
 	Upper  string   // receives every write as it happens
 	Work   string   // overlayfs work directory, beside Upper, empty
 }
+
+// StoredImage begins Root.Image where Root.Lower has the image's files.
+const StoredImage = "oci:"
 
 // NetworkMode says what a sandbox can reach.
 type NetworkMode string

@@ -21,6 +21,7 @@ type Backend struct {
 	Files       Files
 	Checkpoints Checkpoints
 	System      System
+	Images      Images
 }
 
 // Sessions makes, shows and moves sessions.
@@ -113,6 +114,18 @@ type Checkpoints interface {
 	VerifySession(ctx context.Context, ref string) (api.VerifyReport, error)
 	// RecoverSession goes to the newest state that verifies. Error: nothing_to_recover, kind conflict.
 	RecoverSession(ctx context.Context, ref string, req api.RecoverSession) (api.RecoverReport, error)
+}
+
+// Images keeps what workspaces start from. A reference is a name or a digest, see package image.
+type Images interface {
+	// PullImage brings an image from a registry; progress, if not nil, hears how far it is.
+	PullImage(ctx context.Context, req api.PullImage, progress func(api.PullProgress)) (api.Image, error)
+	// ImportImage takes an image from an archive; name may be empty.
+	ImportImage(ctx context.Context, name string, archive io.Reader) (api.Image, error)
+	ListImages(ctx context.Context, page api.Page) (api.List[api.Image], error)
+	GetImage(ctx context.Context, ref string) (api.Image, error)
+	// DeleteImage fails with image_in_use while a session or checkpoint stands on the image.
+	DeleteImage(ctx context.Context, ref string) error
 }
 
 // System tells about the daemon and its machine.

@@ -107,5 +107,6 @@ func (s *Server) routes() {
 	s.fileRoutes()
 	s.tarRoutes()
 	s.checkpointRoutes()
+	s.imageRoutes()
 	s.systemRoutes()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -133,5 +134,8 @@ func (w *sseWriter) flush() error {
 	if _, err := w.w.Write(w.buf.Bytes()); err != nil {
 		return err
 	}
-	return w.rc.Flush()
+	if err := w.rc.Flush(); !errors.Is(err, http.ErrNotSupported) { // of an answer that is stored before it is sent
+		return err
+	}
+	return nil
 }

@@ -21,7 +21,7 @@ func (s *Service) StartExec(ctx context.Context, ref string, req api.StartExec) 
 	if err != nil {
 		return api.Exec{}, err
 	}
-	spec, err := execSpec(req)
+	spec, err := l.execSpec(ctx, req)
 	if err != nil {
 		return api.Exec{}, err
 	}
@@ -37,7 +37,7 @@ func (s *Service) RunExec(ctx context.Context, ref string, req api.StartExec, li
 	if err != nil {
 		return api.Exec{}, err
 	}
-	spec, err := execSpec(req)
+	spec, err := l.execSpec(ctx, req)
 	if err != nil {
 		return api.Exec{}, err
 	}
@@ -53,9 +53,23 @@ func (s *Service) RunExec(ctx context.Context, ref string, req api.StartExec, li
 // maxInline is how much of a stream comes in one answer, in bytes.
 const maxInline = 64 << 20
 
+// execSpec checks what a client asks for.
+func (l *live) execSpec(ctx context.Context, req api.StartExec) (sandbox.ExecSpec, error) {
+	spec, err := execSpec(req)
+	if err != nil || req.User == "" {
+		return spec, err
+	}
+	drv, err := l.svc.driver(l.state().Spec.Driver)
+	if err == nil && drv.Capabilities(ctx).Isolation == "none" {
+		err = errdefs.New(errdefs.Invalid, "user_unsupported", "with the driver %s all commands run as the daemon's user", drv.Name()).
+			WithHint("leave --user out, or use a session of the gvisor driver")
+	}
+	return spec, err
+}
+
 func execSpec(req api.StartExec) (sandbox.ExecSpec, error) {
 	spec := sandbox.ExecSpec{
-		ID: id.Exec(req.ID), Kind: sandbox.ExecKind(req.Kind), Argv: req.Argv, Code: req.Code, Interpreter: req.Interpreter, Dir: req.Dir, Env: req.Env,
+		ID: id.Exec(req.ID), Kind: sandbox.ExecKind(req.Kind), Argv: req.Argv, Code: req.Code, Interpreter: req.Interpreter, Dir: req.Dir, User: req.User, Env: req.Env,
 		Stdin: req.Stdin, Timeout: time.Duration(req.TimeoutMS) * time.Millisecond, Background: req.Background, Label: req.Label,
 	}
 	if spec.Kind == "" {
@@ -67,6 +81,10 @@ func execSpec(req api.StartExec) (sandbox.ExecSpec, error) {
 	if !id.ValidExternal(req.ID) {
 		return spec, errdefs.New(errdefs.Invalid, "exec_invalid", "%q is no exec id", req.ID).
 			WithHint("use 1 to %d letters, digits, '_', '-' and '.', not starting with a dot", id.MaxExternal)
+	}
+	if spec.Kind != sandbox.ExecProcess && spec.User != "" {
+		return spec, errdefs.New(errdefs.Invalid, "exec_invalid", "persistent interpreters run as the workspace's user alone").
+			WithHint("run a process as another user: perdure exec S -u %s -- CMD…", spec.User)
 	}
 	if spec.Kind == sandbox.ExecProcess && len(spec.Argv) == 0 {
 		return spec, errdefs.New(errdefs.Invalid, "exec_invalid", "there is no command to run").WithHint("perdure exec S -- CMD…")

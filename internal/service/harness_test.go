@@ -19,6 +19,8 @@ import (
 	"perdure.dev/perdure/internal/clock"
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/image"
+	"perdure.dev/perdure/internal/image/oci"
 	"perdure.dev/perdure/internal/model"
 	"perdure.dev/perdure/internal/model/scripted"
 	"perdure.dev/perdure/internal/sandbox"
@@ -137,7 +139,7 @@ func (w *world) open() {
 		isolated = elsewhere{isolated, w.machine}
 	}
 	w.svc = service.New(context.WithoutCancel(w.t.Context()), service.Config{
-		Log: events, Rows: w.db, Dirs: dirs, Images: images, ImageCache: imageCache, Clock: clk, Logger: log, DefaultDriver: gvisor.Name, Idle: w.idle,
+		Log: events, Rows: w.db, Dirs: dirs, Images: images, ImageStore: w.store(dirs, log), ImageCache: imageCache, Clock: clk, Logger: log, DefaultDriver: gvisor.Name, Idle: w.idle,
 		Drivers: map[string]sandbox.Driver{
 			gvisor.Name: isolated, process.Name: proc,
 		},
@@ -162,6 +164,15 @@ func (e elsewhere) Capabilities(ctx context.Context) sandbox.Capabilities {
 	c := e.Driver.Capabilities(ctx)
 	e.machine(&c)
 	return c
+}
+
+func (w *world) store(dirs workspace.Dirs, log *slog.Logger) image.Store {
+	w.t.Helper()
+	s, err := oci.Open(oci.Options{Dirs: dirs, Clock: clock.System{}, Log: log})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
 }
 
 // close stops the service, leaving the sandboxes as a daemon leaves them.

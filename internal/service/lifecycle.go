@@ -102,7 +102,7 @@ func (s *Service) sandboxSpec(who identity, root sandbox.Root, caps sandbox.Capa
 	spec := who.spec
 	out := sandbox.Spec{
 		ID: id.NewSandbox(), Session: who.id, SpoolDir: s.cfg.Dirs.Spool(who.id), Root: root, Hostname: hostname(who.name),
-		Env:     append(baseEnv(), spec.Env...),
+		Env:     baseEnv(),
 		Limits:  sandbox.Limits{MemoryBytes: spec.Limits.MemoryBytes, Processes: spec.Limits.Processes},
 		Network: sandbox.NetworkNone,
 	}
@@ -110,6 +110,10 @@ func (s *Service) sandboxSpec(who identity, root sandbox.Root, caps sandbox.Capa
 		out.Network = sandbox.NetworkGateway
 	}
 	out.StateDir = s.cfg.Dirs.Sandbox(out.ID)
+	if err := s.onImage(&out); err != nil {
+		return out, err
+	}
+	out.Env = append(out.Env, spec.Env...)
 	return out, errors.Join(os.MkdirAll(out.StateDir, 0o700), os.MkdirAll(out.SpoolDir, 0o700))
 }
 

@@ -124,7 +124,7 @@ func presentExec(sess id.Session, st sandbox.ExecStatus) api.Exec {
 	out := api.Exec{
 		ID: string(st.ID), SessionID: string(sess), State: string(st.State), ExitCode: st.ExitCode, Signal: st.Signal, Cause: st.Cause, TimedOut: st.TimedOut,
 		StdoutSize: st.StdoutSize, StderrSize: st.StderrSize, StdinSize: st.StdinSize, Kind: string(st.Spec.Kind), Argv: st.Spec.Argv, Code: st.Spec.Code, Dir: st.Spec.Dir,
-		TTY: st.Spec.TTY != nil, Background: st.Spec.Background, Label: st.Spec.Label, PID: st.PID, StartedAt: st.StartedAt,
+		User: st.Spec.User, TTY: st.Spec.TTY != nil, Background: st.Spec.Background, Label: st.Spec.Label, PID: st.PID, StartedAt: st.StartedAt,
 	}
 	if !st.EndedAt.IsZero() {
 		out.EndedAt = &st.EndedAt

@@ -15,6 +15,7 @@ import (
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
 	"perdure.dev/perdure/internal/idle"
+	"perdure.dev/perdure/internal/image"
 	"perdure.dev/perdure/internal/sandbox"
 	"perdure.dev/perdure/internal/session"
 	"perdure.dev/perdure/internal/snapshot"
@@ -42,12 +43,14 @@ type Rows interface {
 
 // Config is what a Service is made of. Every field but DefaultModel is required.
 type Config struct {
-	Log     event.Log
-	Rows    Rows
-	Dirs    workspace.Dirs
-	Images  *snapshot.Store
-	Drivers map[string]sandbox.Driver
-	Harness agent.Harness // drives every session that has a model
+	Log    event.Log
+	Rows   Rows
+	Dirs   workspace.Dirs
+	Images *snapshot.Store
+	// ImageStore has the images that workspaces start from.
+	ImageStore image.Store
+	Drivers    map[string]sandbox.Driver
+	Harness    agent.Harness // drives every session that has a model
 	// Reachable fails with a clear error for a spec whose model this daemon cannot ask. Only new sessions are held to it: one that exists
 	// misses its model when it is to be asked, and until then is what it was.
 	Reachable func(ctx context.Context, spec event.Spec) error
@@ -78,6 +81,9 @@ type Service struct {
 	// gc is held for reading while something exists that nothing refers to yet (a new layer), and for writing while what nothing refers to
 	// is deleted.
 	gc sync.RWMutex
+
+	// images is held for reading while a session is made that no log knows yet, and for writing while an image that nothing needs is deleted.
+	images sync.RWMutex
 
 	sealing sync.Mutex // held while a checkpoint is being made durable
 

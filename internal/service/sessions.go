@@ -16,6 +16,7 @@ import (
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/image"
 	"perdure.dev/perdure/internal/session"
 	"perdure.dev/perdure/internal/store"
 )
@@ -41,32 +42,43 @@ func (s *Service) CreateSession(ctx context.Context, req api.CreateSession) (api
 	if o.done {
 		return s.startCreated(ctx, o.event.SessionID)
 	}
-	spec, err := s.specOf(ctx, req)
+	sid, err := s.log(ctx, o.id, req)
 	if err != nil {
 		return api.Session{}, err
+	}
+	return s.startCreated(ctx, sid)
+}
+
+// log begins the log of a new session, whose image nobody takes away meanwhile.
+func (s *Service) log(ctx context.Context, created id.Event, req api.CreateSession) (id.Session, error) {
+	s.images.RLock()
+	defer s.images.RUnlock()
+	spec, err := s.specOf(ctx, req)
+	if err != nil {
+		return "", err
 	}
 	name := req.Name
 	if name == "" {
 		if name, err = s.freeName(ctx); err != nil {
-			return api.Session{}, err
+			return "", err
 		}
 	} else if err := checkName(name); err != nil {
-		return api.Session{}, err
+		return "", err
 	}
 	sid := id.NewSession()
 	if err := s.makeHome(sid); err != nil {
-		return api.Session{}, err
+		return "", err
 	}
-	err = s.begin(ctx, sid, event.Draft{ID: o.id, Type: event.SessionCreated, Data: event.SessionCreatedData{
+	err = s.begin(ctx, sid, event.Draft{ID: created, Type: event.SessionCreated, Data: event.SessionCreatedData{
 		Name: name, Goal: req.Goal, WorkspaceID: id.NewWorkspace(), Spec: spec,
 	}})
 	if errdefs.CodeOf(err) == event.CodeNameTaken {
 		err = nameTaken(name)
 	}
 	if err != nil {
-		return api.Session{}, errors.Join(err, s.cfg.Dirs.Trash(s.cfg.Dirs.Session(sid)))
+		return "", errors.Join(err, s.cfg.Dirs.Trash(s.cfg.Dirs.Session(sid)))
 	}
-	return s.startCreated(ctx, sid)
+	return sid, nil
 }
 
 // makeHome makes a session's directory, before its log begins. Nobody makes it later, but for an operation on a session that is there:
@@ -129,26 +141,27 @@ func (s *Service) specOf(ctx context.Context, req api.CreateSession) (event.Spec
 			return spec, err
 		}
 	}
-	_, _, err := s.usable(ctx, spec.Driver)
-	return spec, err
+	_, caps, err := s.usable(ctx, spec.Driver)
+	if err != nil {
+		return spec, err
+	}
+	return spec, s.pinImage(ctx, &spec, caps)
 }
 
 // leastMemory is the smallest limit on memory, in bytes. A shell and an interpreter run in it, and little else.
 const leastMemory = 32 << 20
 
-func checkImage(image string) error {
-	dir, isDir := strings.CutPrefix(image, "dir:")
-	if image == "host" {
+// checkImage refuses a directory that cannot be an image.
+func checkImage(ref string) error {
+	dir, isDir := image.Dir(ref)
+	if !isDir {
 		return nil
 	}
-	if !isDir {
-		return errdefs.New(errdefs.Invalid, "bad_image", "there is no image %q", image).WithHint("use host, or dir:PATH with a root file system")
-	}
 	if !filepath.IsAbs(dir) {
-		return errdefs.New(errdefs.Invalid, "bad_image", "the directory of image %q is not absolute", image).WithHint("use dir:/absolute/path")
+		return errdefs.New(errdefs.Invalid, "bad_image", "the directory of image %q is not absolute", ref).WithHint("use dir:/absolute/path")
 	}
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return errdefs.New(errdefs.Invalid, "bad_image", "image %q is not a directory on this machine", image).
+		return errdefs.New(errdefs.Invalid, "bad_image", "image %q is not a directory on this machine", ref).
 			WithHint("the path is the daemon's, not the client's")
 	}
 	return nil

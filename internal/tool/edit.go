@@ -128,11 +128,14 @@ func listFiles() Tool {
 		Class: ClassRepeat,
 		Spec: model.ToolSpec{
 			Name:        "list_files",
-			Description: "List a directory with sizes, and with depth its subdirectories. Default: the home directory.",
+			Description: "List a directory with sizes, and with depth its subdirectories. Default: where commands start.",
 			Schema:      schema(`"path":{"type":"string"},"depth":{"type":"integer","minimum":1,"maximum":10,"description":"default 1"}`),
 		},
 		Run: func(ctx context.Context, env Env, call Call) (Result, error) {
 			a := listArgs{Path: "~", Depth: 1}
+			if env.Here {
+				a.Path = "."
+			}
 			if err := decode(call.Args, &a); err != nil {
 				return Result{}, err
 			}

@@ -14,7 +14,8 @@ import (
 	"perdure.dev/perdure/internal/model"
 )
 
-// abs resolves a path against the home directory. Without a Home that is left to the workspace, which knows it as ~.
+// abs resolves a path against the home directory. Without a Home that is left to the workspace, which knows it
+// as ~, and where its commands start as . (see Env.Here).
 func (e Env) abs(p string) (string, error) {
 	switch {
 	case p == "":
@@ -25,6 +26,8 @@ func (e Env) abs(p string) (string, error) {
 		return path.Clean(p), nil
 	case p == "~" || strings.HasPrefix(p, "~/"):
 		p = strings.TrimPrefix(p, "~")
+	case e.Home == "" && e.Here:
+		return "./" + path.Clean(p), nil
 	}
 	if e.Home == "" {
 		return "~" + path.Clean("/"+p), nil

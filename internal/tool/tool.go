@@ -45,6 +45,7 @@ type Env struct {
 	Artifacts  Artifacts
 	Checkpoint func(ctx context.Context, message string) (event.CheckpointCreatedData, error)
 	Home       string // relative paths count from here; "": from the workspace's own home
+	Here       bool   // without a Home, relative paths count from where the workspace's commands start, which need not be its home
 	MaxOutput  int    // bytes of output that the model sees; 0: DefaultMaxOutput
 }
 

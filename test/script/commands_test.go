@@ -22,6 +22,9 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"json":   jsonCheck,
 	"getvar": getvar,
 	"small":  small,
+
+	"registry": registryCommand,
+	"push":     push,
 }
 
 // code N CMD... runs a command that must end with the exit code N.

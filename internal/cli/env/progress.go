@@ -15,6 +15,11 @@ const (
 // Progress shows that work is going on: a spinner on a terminal, a line now and then elsewhere, nothing with --json. what says it in a few
 // words, such as "suspending invoices".
 func Progress[T any](e *Env, what string, work func() (T, error)) (T, error) {
+	return ProgressOf(e, func() string { return what }, work)
+}
+
+// ProgressOf is Progress for work that has more to say as it goes on. what is called at any time.
+func ProgressOf[T any](e *Env, what func() string, work func() (T, error)) (T, error) {
 	if e.JSON {
 		return work()
 	}
@@ -30,7 +35,7 @@ func Progress[T any](e *Env, what string, work func() (T, error)) (T, error) {
 	return v, err
 }
 
-func (e *Env) show(what string, done <-chan struct{}) {
+func (e *Env) show(what func() string, done <-chan struct{}) {
 	start := time.Now()
 	first := time.NewTimer(quiet)
 	defer first.Stop()
@@ -47,7 +52,7 @@ func (e *Env) show(what string, done <-chan struct{}) {
 	defer t.Stop()
 	spin := []rune(frames)
 	for i := 0; ; i++ {
-		fmt.Fprintf(e.Err, "\r\x1b[K%c %s %.1f s", spin[i%len(spin)], what, time.Since(start).Seconds())
+		fmt.Fprintf(e.Err, "\r\x1b[K%c %s %.1f s", spin[i%len(spin)], what(), time.Since(start).Seconds())
 		select {
 		case <-done:
 			fmt.Fprint(e.Err, "\r\x1b[K")
@@ -57,16 +62,16 @@ func (e *Env) show(what string, done <-chan struct{}) {
 	}
 }
 
-func (e *Env) lines(what string, start time.Time, done <-chan struct{}) {
+func (e *Env) lines(what func() string, start time.Time, done <-chan struct{}) {
 	t := time.NewTicker(lineAll)
 	defer t.Stop()
-	e.Note("%s …", what)
+	e.Note("%s …", what())
 	for {
 		select {
 		case <-done:
 			return
 		case <-t.C:
-			e.Note("%s … %.0f s", what, time.Since(start).Seconds())
+			e.Note("%s … %.0f s", what(), time.Since(start).Seconds())
 		}
 	}
 }

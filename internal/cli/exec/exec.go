@@ -29,6 +29,7 @@ type options struct {
 	interactive bool
 	tty         bool
 	background  bool
+	shell       bool // whichever there is
 	timeout     time.Duration
 	req         api.StartExec
 }
@@ -62,6 +63,7 @@ func (o *options) common(cmd *cobra.Command) {
 	if o.req.Kind == "" {
 		f.StringArrayVarP(&o.req.Env, "env", "e", nil, "KEY=VALUE; KEY alone takes it from here")
 		f.StringVar(&o.req.Dir, "dir", "", "the working directory")
+		f.StringVarP(&o.req.User, "user", "u", "", "whom it runs as: NAME or UID, and perhaps :GROUP")
 	}
 }
 
@@ -91,9 +93,10 @@ func newShell(e *env.Env) *cobra.Command {
 	o := &options{e: e, interactive: true, req: api.StartExec{Label: "shell"}}
 	cmd := &cobra.Command{
 		Use: "shell S", Short: "Open a shell in a workspace", Args: cobra.ExactArgs(1),
-		Long: "Open a shell in a workspace: in a terminal if this is one, else bash reads standard input. If the connection breaks, it comes back.",
+		Long: "Open a shell in a workspace: in a terminal if this is one, else bash reads standard input. Where there is no bash, sh does. If the connection breaks, it comes back.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.tty = e.Terminal.In() && e.Terminal.Out()
+			o.shell = o.req.ID == ""
 			o.req.Argv = []string{"bash"}
 			if o.tty {
 				o.req.Argv = []string{"bash", "-i"}
@@ -103,6 +106,7 @@ func newShell(e *env.Env) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.req.ID, "id", "", "the shell's id: come back to it with the same one")
 	cmd.Flags().StringVar(&o.req.Dir, "dir", "", "the working directory")
+	cmd.Flags().StringVarP(&o.req.User, "user", "u", "", "whom it runs as: NAME or UID, and perhaps :GROUP")
 	return cmd
 }
 
@@ -124,6 +128,10 @@ func (o *options) run(ctx context.Context, session string) error {
 	if errdefs.CodeOf(err) == "exec_not_found" {
 		return errdefs.New(errdefs.NotFound, "exec_not_found", "%s has no command with the id %q", session, o.req.ID).
 			WithHint("List them with: perdure ps %s --execs", session)
+	}
+	if o.shell && errdefs.CodeOf(err) == "command_not_found" && o.req.Argv[0] == "bash" { // as in a small image
+		o.req.Argv[0], o.req.ID = "sh", string(id.NewExec())
+		st, err = c.StartExec(ctx, session, o.req)
 	}
 	if code := unrunnable(err); code != 0 {
 		return o.missing(ctx, c, session, code, err)

@@ -81,7 +81,7 @@ func upload(ctx context.Context, e *env.Env, c *client.Client, src string, dst r
 	}
 	info, err := os.Stat(src)
 	if err != nil {
-		return local(err)
+		return Local(err)
 	}
 	name := filepath.Base(src)
 	if abs, err := filepath.Abs(src); err == nil {
@@ -99,13 +99,13 @@ func upload(ctx context.Context, e *env.Env, c *client.Client, src string, dst r
 	}
 	if info.IsDir() {
 		pr, pw := io.Pipe()
-		go func() { pw.CloseWithError(pack(pw, src, path.Base(target))) }() // ends when the reader closes
+		go func() { pw.CloseWithError(Pack(pw, src, path.Base(target))) }() // ends when the reader closes
 		defer pr.Close()
 		return c.WriteTar(ctx, dst.Session, path.Dir(target), pr)
 	}
 	f, err := os.Open(src)
 	if err != nil {
-		return local(err)
+		return Local(err)
 	}
 	defer f.Close()
 	return c.WriteFile(ctx, dst.Session, target, info.Mode(), f)
@@ -155,7 +155,7 @@ func fetch(ctx context.Context, c *client.Client, src ref.Location, w io.Writer)
 func replace(target string, mode fs.FileMode, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+".*")
 	if err != nil {
-		return local(err)
+		return Local(err)
 	}
 	defer os.Remove(f.Name()) // is gone if all went well
 	defer f.Close()
@@ -166,14 +166,14 @@ func replace(target string, mode fs.FileMode, write func(io.Writer) error) error
 		func() error { return f.Chmod(mode) }, f.Close, func() error { return os.Rename(f.Name(), target) },
 	} {
 		if err := step(); err != nil {
-			return local(err)
+			return Local(err)
 		}
 	}
 	return nil
 }
 
-// local is an error of this machine's own files.
-func local(err error) error {
+// Local is an error of this machine's own files.
+func Local(err error) error {
 	kind, code := errdefs.Invalid, "local_file"
 	if os.IsNotExist(err) {
 		kind, code = errdefs.NotFound, "local_file_not_found"

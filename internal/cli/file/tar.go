@@ -13,8 +13,8 @@ import (
 	"perdure.dev/perdure/internal/errdefs"
 )
 
-// pack writes the tree at root as an archive whose names start with name. Sockets, pipes and devices are left out.
-func pack(w io.Writer, root, name string) error {
+// Pack writes the tree at root as an archive whose names start with name. Sockets, pipes and devices are left out.
+func Pack(w io.Writer, root, name string) error {
 	tw := tar.NewWriter(w)
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -57,7 +57,7 @@ func pack(w io.Writer, root, name string) error {
 		return err
 	})
 	if err != nil {
-		return local(err)
+		return Local(err)
 	}
 	return tw.Close()
 }
@@ -66,11 +66,11 @@ func pack(w io.Writer, root, name string) error {
 // names and links say, since every file is opened through an os.Root.
 func unpack(r io.Reader, target string) error {
 	if err := os.MkdirAll(target, 0o755); err != nil {
-		return local(err)
+		return Local(err)
 	}
 	root, err := os.OpenRoot(target)
 	if err != nil {
-		return local(err)
+		return Local(err)
 	}
 	defer root.Close()
 	broken := func(err error) error {
@@ -89,7 +89,7 @@ func unpack(r io.Reader, target string) error {
 			}
 		}
 		if err != nil {
-			return local(err)
+			return Local(err)
 		}
 		return nil
 	})

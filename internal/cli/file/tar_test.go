@@ -75,7 +75,7 @@ func TestPackAndUnpack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var buf bytes.Buffer
-	if err := pack(&buf, src, "name"); err != nil {
+	if err := Pack(&buf, src, "name"); err != nil {
 		t.Fatal(err)
 	}
 	if err := unpack(&buf, dst); err != nil {

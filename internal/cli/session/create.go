@@ -33,7 +33,7 @@ type specFlags struct {
 func (f *specFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.model, "model", "", "the model, as provider/model or scripted:FILE")
 	fs.StringVar(&f.instructions, "instructions", "", "added to the system prompt; @FILE reads them from a file")
-	fs.StringVar(&f.image, "image", "", "what the workspace starts from: host or dir:PATH")
+	fs.StringVar(&f.image, "image", "", "what the workspace starts from: host, dir:PATH, or a stored image such as debian:12")
 	fs.StringVar(&f.driver, "driver", "", "what runs it: gvisor or process")
 	fs.StringArrayVar(&f.env, "env", nil, "KEY=VALUE for every process in the workspace; KEY takes it from here")
 	fs.IntVar(&f.steps, "max-steps", 0, "model calls per turn")

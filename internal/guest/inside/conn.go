@@ -129,6 +129,7 @@ func (g *Guest) greet(l *link) error {
 		return errors.New(w.Refused)
 	}
 	g.welcome(l, w)
+	g.settleIn()
 	return l.nc.SetDeadline(time.Time{})
 }
 
@@ -159,7 +160,7 @@ func (g *Guest) hello() wire.Hello {
 func (g *Guest) welcome(l *link, w wire.Welcome) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.env, g.limits = w.Env, w.Limits
+	g.env, g.limits, g.user, g.dir = w.Env, w.Limits, w.User, w.Dir
 	if g.hostID != w.Host {
 		g.hostID = w.Host
 		clear(g.requests)

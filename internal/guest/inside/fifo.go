@@ -12,6 +12,7 @@ import (
 // what an earlier one left running cannot write into a later one's. They are made before their command is there.
 type fifos struct {
 	dir    string
+	owner  *person // of the interpreter
 	number int
 	out    [2]*os.File // our reading ends
 	hold   [2]int      // writing ends that keep ours from seeing an end before the interpreter has opened its own
@@ -22,8 +23,8 @@ type fifos struct {
 // none is the descriptor of what is not open.
 const none = -1
 
-func makeFIFOs(dir string, number int) (*fifos, error) {
-	f := &fifos{dir: dir, number: number, hold: [2]int{none, none}, reader: none}
+func makeFIFOs(dir string, owner *person, number int) (*fifos, error) {
+	f := &fifos{dir: dir, owner: owner, number: number, hold: [2]int{none, none}, reader: none}
 	for i, suffix := range []string{".out", ".err"} {
 		fd, err := f.open(suffix, unix.O_RDONLY)
 		if err != nil {
@@ -55,6 +56,9 @@ func (f *fifos) input() error {
 // open makes a FIFO and opens it.
 func (f *fifos) open(suffix string, how int) (int, error) {
 	if err := unix.Mkfifo(f.path(suffix), 0o600); err != nil {
+		return none, err
+	}
+	if err := f.owner.own(f.path(suffix)); err != nil {
 		return none, err
 	}
 	return openFIFO(f.path(suffix), how)

@@ -18,14 +18,25 @@ import (
 // listPage is how many entries one reply of file.list holds.
 const listPage = 2000
 
-// resolve replaces a path that starts at the home directory (~ or ~/…) by an absolute one, in place, and refuses any other
-// that is not absolute.
+// resolve replaces a path that starts at the home directory (~ or ~/…), or where commands start (. or ./…), by an absolute one, in place, and
+// refuses any other that is not absolute.
 func (g *Guest) resolve(path *string) error {
 	if rest, ok := strings.CutPrefix(*path, "~"); ok && (rest == "" || rest[0] == '/') {
-		*path = filepath.Join(g.cfg.Home, rest)
+		home := g.cfg.Home
+		if p := g.owner(); p != nil {
+			home = p.home
+		}
+		*path = filepath.Join(home, rest)
+	}
+	if *path == "." || strings.HasPrefix(*path, "./") {
+		p, err := g.person("")
+		if err != nil {
+			return err
+		}
+		*path = filepath.Join(g.start(p), *path)
 	}
 	if !filepath.IsAbs(*path) || strings.ContainsRune(*path, 0) {
-		return fail("invalid", "path_invalid", "%q is neither absolute nor below ~", *path)
+		return fail("invalid", "path_invalid", "%q is neither absolute nor below ~ or .", *path)
 	}
 	return nil
 }
@@ -152,7 +163,7 @@ func (g *Guest) fileMkdir(a wire.MkdirArgs) (any, error) {
 	if mode == 0 {
 		mode = 0o755
 	}
-	return nil, os.MkdirAll(a.Path, mode)
+	return nil, g.owner().mkdirs(a.Path, mode)
 }
 
 // keepOwner gives a new file the owner of the one that it replaces, where that is permitted.

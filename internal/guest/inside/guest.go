@@ -36,6 +36,8 @@ type Guest struct {
 	mu       sync.Mutex // guards all below
 	hostID   string
 	env      []string // the base environment, from Welcome
+	user     string   // whom commands run as, from Welcome; "": the guest's own
+	dir      string   // where commands start, from Welcome; "": the user's home directory
 	limits   wire.Limits
 	cage     *cage // what counts the commands' processes; nil: nothing does
 	shared   bool  // /dev/shm is bounded
@@ -83,10 +85,12 @@ func newGuest(cfg Config) (*Guest, error) {
 			return nil, fmt.Errorf("becoming a subreaper: %w", err)
 		}
 	}
-	for _, dir := range []string{cfg.RunDir, cfg.Home} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, err
-		}
+	// Interpreters of other users must get to what is theirs in it.
+	if err := os.MkdirAll(cfg.RunDir, 0o711); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Home, 0o700); err != nil {
+		return nil, err
 	}
 	var name [16]byte
 	rand.Read(name[:]) // never fails, by its documentation

@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,6 +25,7 @@ type interp struct {
 	running *command
 	busy    bool // the worker is at work
 	proc    *interpProc
+	owner   *person  // whom it runs as; nil: the guest
 	count   int      // numbers commands
 	spare   *fifos   // for the next command; nil: there are none yet
 	code    *os.File // the text of the command
@@ -46,7 +48,7 @@ func (g *Guest) interp(kind, name string) (*interp, error) {
 	if i := g.interps[key]; i != nil {
 		return i, nil
 	}
-	i := &interp{g: g, kind: kind, name: name, dir: filepath.Join(g.cfg.RunDir, key), cwd: g.cfg.Home}
+	i := &interp{g: g, kind: kind, name: name, dir: filepath.Join(g.cfg.RunDir, key)}
 	g.interps[key] = i
 	return i, nil
 }
@@ -180,6 +182,9 @@ func (i *interp) writeLocked(code string) error {
 			return err
 		}
 		i.code = os.NewFile(uintptr(fd), "code")
+		if err := i.owner.own(filepath.Join(i.dir, "code")); err != nil {
+			return err
+		}
 	}
 	if len(code) < i.length {
 		if err := i.code.Truncate(int64(len(code))); err != nil {
@@ -203,7 +208,7 @@ func (i *interp) stockLocked() error {
 		return nil
 	}
 	i.count++
-	f, err := makeFIFOs(i.dir, i.count)
+	f, err := makeFIFOs(i.dir, i.owner, i.count)
 	if err == nil {
 		i.spare = f
 	}
@@ -232,17 +237,46 @@ func (i *interp) remember(cwd string) {
 	}
 }
 
-// startLocked starts the interpreter's process.
-func (i *interp) startLocked() error {
-	if err := os.MkdirAll(i.dir, 0o700); err != nil {
+// makeDir makes the directory of scripts and FIFOs. It stays the guest's: whom the interpreter runs as owns single files in it, and cannot lead
+// the guest to others by links.
+func (i *interp) makeDir() error {
+	if err := os.MkdirAll(i.dir, 0o711); err != nil {
 		return err
 	}
-	env := i.g.environment(nil, "", false)
+	if i.owner == nil {
+		return nil
+	}
+	for _, name := range []string{"exports.0", "exports.1"} {
+		f, err := os.OpenFile(filepath.Join(i.dir, name), os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err == nil {
+			err = errors.Join(f.Chown(int(i.owner.uid), int(i.owner.gid)), f.Close())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startLocked starts the interpreter's process.
+func (i *interp) startLocked() error {
+	who, err := i.g.person("")
+	if err != nil {
+		return err
+	}
+	i.owner = i.g.owner()
+	if err := i.makeDir(); err != nil {
+		return err
+	}
+	if i.cwd == "" {
+		i.cwd = i.g.start(who)
+	}
+	env := i.g.environment(who, nil, "", false)
 	argv, err := i.command(env)
 	if err != nil {
 		return err
 	}
-	p, err := i.g.startInterpProc(i, argv, env, i.cwd)
+	p, err := i.g.startInterpProc(i, argv, env, i.cwd, who)
 	if err != nil {
 		return fail("unavailable", "interpreter_failed", "starting %s: %v", argv[0], err)
 	}

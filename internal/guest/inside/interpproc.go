@@ -61,12 +61,12 @@ func (i *interp) command(env []string) ([]string, error) {
 	if i.kind == "python" {
 		name, file, text = "python3", "driver.py", pythonDriver
 	}
-	path, err := lookPath(name, i.g.cfg.Home, env)
+	path, err := lookPath(name, i.cwd, env)
 	if err != nil {
 		return nil, fail("unavailable", "interpreter_failed", "there is no %s in the sandbox", name)
 	}
 	driver := filepath.Join(i.dir, file)
-	if err := os.WriteFile(driver, []byte(text), 0o600); err != nil {
+	if err := i.writeFile(driver, text); err != nil {
 		return nil, err
 	}
 	length := strconv.Itoa(headerLength)
@@ -76,11 +76,19 @@ func (i *interp) command(env []string) ([]string, error) {
 	restore := ""
 	if exports := savedExports(i.dir); exports != "" {
 		restore = filepath.Join(i.dir, "exports")
-		if err := os.WriteFile(restore, []byte(exports), 0o600); err != nil {
+		if err := i.writeFile(restore, exports); err != nil {
 			return nil, err
 		}
 	}
 	return []string{path, "--noprofile", "--norc", driver, i.dir, i.cwd, restore, length}, nil
+}
+
+// writeFile writes a file for the interpreter to read.
+func (i *interp) writeFile(name, text string) error {
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return i.owner.own(name)
 }
 
 // savedExports returns the exported variables that the last shell wrote down after its last command, as declare -px prints them. It
@@ -101,7 +109,7 @@ func savedExports(dir string) string {
 	return exports
 }
 
-func (g *Guest) startInterpProc(i *interp, argv, env []string, cwd string) (*interpProc, error) {
+func (g *Guest) startInterpProc(i *interp, argv, env []string, cwd string, who person) (*interpProc, error) {
 	var far []int
 	defer func() {
 		for _, fd := range far {
@@ -132,6 +140,7 @@ func (g *Guest) startInterpProc(i *interp, argv, env []string, cwd string) (*int
 		files = append(files, ^uintptr(0)) // closed in the child
 	}
 	attr := &syscall.ProcAttr{Dir: cwd, Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}}
+	who.become(attr.Sys)
 	pid, ends, err := g.fork(argv[0], argv, attr)
 	if err != nil {
 		return nil, errors.Join(err, control.Close(), answers.Close())

@@ -22,7 +22,7 @@ const marker = "PERDURE_EXEC"
 const unkillable = 2 * time.Second
 
 // environment returns the variables of a new process; later ones win.
-func (g *Guest) environment(extra []string, exec string, tty bool) []string {
+func (g *Guest) environment(p person, extra []string, exec string, tty bool) []string {
 	g.mu.Lock()
 	base := g.env
 	g.mu.Unlock()
@@ -31,7 +31,7 @@ func (g *Guest) environment(extra []string, exec string, tty bool) []string {
 		term = "TERM=xterm-256color"
 	}
 	env := []string{
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + g.cfg.Home, "LANG=C.UTF-8", "USER=root", "SHELL=/bin/bash", term,
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + p.home, "LANG=C.UTF-8", "USER=" + p.name, "SHELL=" + p.shell, term,
 	}
 	env = slices.Concat(env, base, extra)
 	if exec != "" {
@@ -117,14 +117,18 @@ func notExecutable(path string, err error) error {
 // startProcess starts a command of kind process.
 func (g *Guest) startProcess(c *command) error {
 	spec := c.spec
+	who, err := g.person(spec.User)
+	if err != nil {
+		return err
+	}
 	dir := spec.Dir
 	if dir == "" {
-		dir = g.cfg.Home
+		dir = g.start(who)
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return fail("invalid", "exec_invalid", "the working directory %s is not there", dir)
 	}
-	env := g.environment(spec.Env, spec.ID, spec.TTY != nil)
+	env := g.environment(who, spec.Env, spec.ID, spec.TTY != nil)
 	path, err := lookPath(spec.Argv[0], dir, env)
 	if err != nil {
 		return err
@@ -134,6 +138,8 @@ func (g *Guest) startProcess(c *command) error {
 		return err
 	}
 	attr := &syscall.ProcAttr{Dir: dir, Env: env, Files: stdio.child, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: spec.TTY != nil}}
+	who.become(attr.Sys)
+	stdio.belong(who)
 	pid, ends, err := g.fork(path, spec.Argv, attr)
 	stdio.closeChild()
 	if err != nil {
@@ -145,6 +151,9 @@ func (g *Guest) startProcess(c *command) error {
 		}
 		if errors.Is(err, fs.ErrNotExist) { // of a script: its interpreter
 			return fail("not_found", "command_not_found", "%s cannot be run: its interpreter is not there", path)
+		}
+		if errors.Is(err, fs.ErrPermission) && !who.same && unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, 0) == nil {
+			return fail("denied", "command_not_executable", "%s cannot be run in %s by %s: %v", path, dir, who.name, err)
 		}
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC) {
 			return notExecutable(path, err)

@@ -46,7 +46,8 @@ func (g *Guest) putFile(f wire.NewFile, data []byte) error {
 	if mode == 0 {
 		mode = 0o644
 	}
-	file, err := create(f.Path, mode)
+	owner := g.owner()
+	file, err := create(f.Path, mode, owner)
 	if errors.Is(err, fs.ErrExist) {
 		return g.fileWrite(wire.WriteArgs{Upload: rand.Text(), Path: f.Path, Mode: f.Mode.Perm(), Commit: true}, data)
 	}
@@ -57,6 +58,9 @@ func (g *Guest) putFile(f wire.NewFile, data []byte) error {
 	if info, serr := file.Stat(); err == nil && (serr != nil || info.Mode().Perm() != mode) { // for the guest's umask
 		err = file.Chmod(mode)
 	}
+	if err == nil && owner != nil {
+		err = errors.Join(file.Chown(int(owner.uid), int(owner.gid)), file.Chmod(mode))
+	}
 	if err = errors.Join(err, file.Close()); err != nil {
 		os.Remove(f.Path)
 	}
@@ -64,13 +68,13 @@ func (g *Guest) putFile(f wire.NewFile, data []byte) error {
 }
 
 // create makes a file that is not there, and its parents.
-func create(path string, mode fs.FileMode) (*os.File, error) {
+func create(path string, mode fs.FileMode, owner *person) (*os.File, error) {
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
 	file, err := os.OpenFile(path, flags, mode)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return file, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := owner.mkdirs(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
 	return os.OpenFile(path, flags, mode)
@@ -81,12 +85,16 @@ func (g *Guest) putLink(f wire.NewFile) error {
 	if err := g.resolve(&f.Path); err != nil {
 		return err
 	}
+	owner := g.owner()
 	err := os.Symlink(f.Target, f.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
+		if err := owner.mkdirs(filepath.Dir(f.Path), 0o755); err != nil {
 			return err
 		}
 		err = os.Symlink(f.Target, f.Path)
+	}
+	if err == nil {
+		return owner.own(f.Path)
 	}
 	if !errors.Is(err, fs.ErrExist) {
 		return err
@@ -98,7 +106,7 @@ func (g *Guest) putLink(f wire.NewFile) error {
 	if err := os.Symlink(f.Target, beside); err != nil {
 		return err
 	}
-	if err := os.Rename(beside, f.Path); err != nil {
+	if err := errors.Join(owner.own(beside), os.Rename(beside, f.Path)); err != nil {
 		os.Remove(beside)
 		return err
 	}

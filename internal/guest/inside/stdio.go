@@ -115,6 +115,20 @@ func (s *stdio) terminal(size wire.Size) error {
 	return s.resize(size)
 }
 
+// belong gives the child's streams to whom it runs as, who may open them again by /dev/stdout.
+func (s *stdio) belong(p person) {
+	if p.same {
+		return
+	}
+	for _, fd := range s.child {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(fd), &st); err != nil || st.Mode&unix.S_IFMT == unix.S_IFCHR && unix.Major(uint64(st.Rdev)) == 1 { // /dev/null is everybody's
+			continue
+		}
+		_ = unix.Fchown(int(fd), int(p.uid), int(p.gid)) // the stream itself works in any case
+	}
+}
+
 func (s *stdio) closeChild() {
 	for _, fd := range s.owned {
 		unix.Close(fd)

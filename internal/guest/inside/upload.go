@@ -12,9 +12,10 @@ import (
 
 // upload is a file being written beside its place.
 type upload struct {
-	mu   sync.Mutex // guards all below; its pieces come one after the other, but may be repeated
-	file *os.File
-	next int64
+	owner *person    // of a file that was not there; nil: the guest
+	mu    sync.Mutex // guards all below; its pieces come one after the other, but may be repeated
+	file  *os.File
+	next  int64
 }
 
 // abort drops an upload.
@@ -33,10 +34,11 @@ func (g *Guest) fileWrite(a wire.WriteArgs, data []byte) error {
 	if err := g.resolve(&a.Path); err != nil {
 		return err
 	}
+	owner := g.owner()
 	g.mu.Lock()
 	u := g.uploads[a.Upload]
 	if u == nil && !a.Abort {
-		u = &upload{}
+		u = &upload{owner: owner}
 		g.uploads[a.Upload] = u
 	}
 	g.mu.Unlock()
@@ -72,7 +74,7 @@ func (u *upload) write(a wire.WriteArgs, data []byte) error {
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			return fail("invalid", "is_a_directory", "%s is a directory", a.Path)
 		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		if err := u.owner.mkdirs(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
 		f, err := os.CreateTemp(filepath.Dir(path), fmt.Sprintf(".%.100s.perdure-*", filepath.Base(path)))
@@ -103,11 +105,19 @@ func resolve(path string) string {
 }
 
 func (u *upload) commit(path string, mode fs.FileMode) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && (mode == 0 || u.owner != nil):
+		keepOwner(u.file, info)
+	case u.owner != nil:
+		if err := u.owner.own(u.file.Name()); err != nil {
+			return err
+		}
+	}
 	if mode == 0 {
 		mode = 0o644
-		if info, err := os.Stat(path); err == nil {
+		if err == nil {
 			mode = info.Mode()
-			keepOwner(u.file, info)
 		}
 	}
 	if err := u.file.Chmod(mode); err != nil {
@@ -119,7 +129,7 @@ func (u *upload) commit(path string, mode fs.FileMode) error {
 	if err := os.Rename(u.file.Name(), path); err != nil {
 		return err
 	}
-	err := u.file.Close()
+	err = u.file.Close()
 	u.file = nil
 	return err
 }

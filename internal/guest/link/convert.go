@@ -11,7 +11,7 @@ import (
 
 func specToWire(s sandbox.ExecSpec) wire.ExecSpec {
 	w := wire.ExecSpec{
-		ID: string(s.ID), Kind: string(s.Kind), Argv: s.Argv, Code: s.Code, Interpreter: s.Interpreter, Dir: s.Dir, Env: s.Env,
+		ID: string(s.ID), Kind: string(s.Kind), Argv: s.Argv, Code: s.Code, Interpreter: s.Interpreter, Dir: s.Dir, User: s.User, Env: s.Env,
 		Stdin: s.Stdin, Timeout: s.Timeout, Background: s.Background, Label: s.Label,
 	}
 	if s.TTY != nil {
@@ -22,7 +22,7 @@ func specToWire(s sandbox.ExecSpec) wire.ExecSpec {
 
 func specFromWire(w wire.ExecSpec) sandbox.ExecSpec {
 	s := sandbox.ExecSpec{
-		ID: id.Exec(w.ID), Kind: sandbox.ExecKind(w.Kind), Argv: w.Argv, Code: w.Code, Interpreter: w.Interpreter, Dir: w.Dir, Env: w.Env,
+		ID: id.Exec(w.ID), Kind: sandbox.ExecKind(w.Kind), Argv: w.Argv, Code: w.Code, Interpreter: w.Interpreter, Dir: w.Dir, User: w.User, Env: w.Env,
 		Stdin: w.Stdin, Timeout: w.Timeout, Background: w.Background, Label: w.Label,
 	}
 	if w.TTY != nil {

@@ -24,6 +24,8 @@ type Config struct {
 	Clock  clock.Clock  // nil: the machine's
 	Env    []string     // KEY=VALUE, the base environment of every command
 	Limits Limits
+	User   string // whom commands run as; "": the guest's own
+	Dir    string // where commands start; "": the user's home directory
 }
 
 // Limits are resource limits of every process inside. Zero leaves a limit as it is.

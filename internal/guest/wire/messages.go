@@ -37,6 +37,8 @@ type Welcome struct {
 	Pending []uint64 // requests that still want a reply; the guest forgets all others
 	Env     []string // KEY=VALUE, the base environment of every command
 	Limits  Limits
+	User    string `json:",omitempty"` // whom commands run as, as images have it: NAME or UID[:GROUP]; "": the guest's own
+	Dir     string `json:",omitempty"` // where commands start; "": the user's home directory
 	Refused string `json:",omitempty"` // why the host will not talk to this guest
 }
 
@@ -53,6 +55,7 @@ type ExecSpec struct {
 	Code        string   `json:",omitempty"`
 	Interpreter string   `json:",omitempty"`
 	Dir         string   `json:",omitempty"`
+	User        string   `json:",omitempty"` // "": Welcome's
 	Env         []string `json:",omitempty"`
 	TTY         *Size    `json:",omitempty"`
 	Stdin       bool     `json:",omitempty"`

@@ -136,14 +136,15 @@ func (d *Driver) Recover(ctx context.Context, stateDir string) (sandbox.Sandbox,
 // config makes the shim's configuration for a boot.
 func (d *Driver) config(ctx context.Context, spec sandbox.Spec) (shim.Config, error) {
 	image := spec.Root.Image
+	stored := strings.HasPrefix(image, sandbox.StoredImage)
 	if dir, ok := strings.CutPrefix(image, "dir:"); ok {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() || !filepath.IsAbs(dir) {
 			return shim.Config{}, errdefs.New(errdefs.Invalid, "image_invalid", "the image %s is no directory", image).
 				WithHint("dir: takes the absolute path of a directory that holds a root file system")
 		}
-	} else if image != "host" {
+	} else if image != "host" && (!stored || len(spec.Root.Lower) == 0) {
 		return shim.Config{}, errdefs.New(errdefs.Invalid, "image_unknown", "there is no image %q", image).
-			WithHint("use host, or dir:PATH")
+			WithHint("use host, dir:PATH, or an image that perdure image ls shows")
 	}
 	res, err := d.probed(ctx)
 	if err != nil {

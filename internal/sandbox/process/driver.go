@@ -73,6 +73,9 @@ func (d *Driver) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	switch {
 	case isDir:
 		layers = append(append([]string(nil), layers...), image)
+	case strings.HasPrefix(spec.Root.Image, sandbox.StoredImage):
+		return nil, errdefs.New(errdefs.Invalid, "image_unsupported", "the process driver shows commands this machine's own files, and cannot give them those of %s", spec.Root.Image).
+			WithHint("use --driver gvisor")
 	case spec.Root.Image != "host":
 		return nil, errdefs.New(errdefs.Invalid, "image_unknown", "there is no image %q", spec.Root.Image).WithHint("use host, or dir:PATH")
 	}

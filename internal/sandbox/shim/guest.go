@@ -52,6 +52,8 @@ func newGuest(ctx context.Context, cfg Config, log *slog.Logger) (*guest, error)
 		Log:    log,
 		Env:    cfg.Spec.Env,
 		Limits: link.Limits{Processes: cfg.Spec.Limits.Processes},
+		User:   cfg.Spec.User,
+		Dir:    cfg.Spec.Dir,
 	})
 	if err != nil {
 		hold.Close()

@@ -25,6 +25,7 @@ type Backend struct {
 	checkpoints []api.Checkpoint
 	execs       map[id.Exec]*command
 	artifacts   map[id.Artifact][]byte
+	images      []api.Image
 	changed     chan struct{} // closed and replaced at each change
 	creates     int           // calls of CreateSession that made one
 	block       chan struct{} // CreateSession waits for it, if set
@@ -46,7 +47,7 @@ func New(root string) *Backend {
 
 // Server is the Backend as the server takes it.
 func (b *Backend) Server() server.Backend {
-	return server.Backend{Sessions: b, Settings: b, Events: b, Execs: b, Files: b, Checkpoints: b, System: b}
+	return server.Backend{Sessions: b, Settings: b, Events: b, Execs: b, Files: b, Checkpoints: b, System: b, Images: b}
 }
 
 // notify wakes everybody who waits. b.mu is held.

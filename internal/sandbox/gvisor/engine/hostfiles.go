@@ -39,7 +39,8 @@ func (e *Engine) onHost(path string) (string, bool) {
 	if dir, ok := strings.CutPrefix(e.cfg.Spec.Root.Image, "dir:"); ok {
 		return filepath.Join(dir, path), true
 	}
-	return path, strings.HasPrefix(path, "/usr/")
+	stored := strings.HasPrefix(e.cfg.Spec.Root.Image, sandbox.StoredImage) // whose layers do not change
+	return path, !stored && strings.HasPrefix(path, "/usr/")
 }
 
 // mappedFiles adds to hostFiles, by their paths inside, what of the host the processes of the paused sandbox have mapped and touched since

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"perdure.dev/perdure/internal/errdefs"
+	"perdure.dev/perdure/internal/sandbox"
 	"perdure.dev/perdure/internal/sandbox/shim"
 )
 
@@ -64,17 +65,26 @@ func (r *rootfs) mountAll(cfg shim.Config) error {
 	root := cfg.Spec.Root
 	lower := append([]string(nil), root.Layers...)
 	image, isDir := strings.CutPrefix(root.Image, "dir:")
-	if isDir {
+	stored := strings.HasPrefix(root.Image, sandbox.StoredImage)
+	switch {
+	case isDir:
 		lower = append(lower, image)
+	case stored:
+		lower = append(lower, root.Lower...)
 	}
-	// The base is below a directory image too: it gives the mount points that the image may lack.
+	// The base is below other images too: it gives the mount points that the image may lack.
 	lower = append(lower, cfg.Base)
 	if err := overlay(r.path, lower, root.Upper, root.Work); err != nil {
 		return errdefs.Wrap(err, errdefs.Unavailable, "root_unmountable", "mount the root file system of %s", cfg.Spec.ID)
 	}
 	r.mounts = append(r.mounts, "")
-	if !isDir {
+	if !isDir && !stored {
 		if err := r.bindReadOnly("/usr", "usr"); err != nil {
+			return err
+		}
+	}
+	if stored {
+		if err := resolvers(r.path, cfg); err != nil {
 			return err
 		}
 	}
@@ -87,7 +97,21 @@ func overlay(target string, lower []string, upper, work string) error {
 		return err
 	}
 	// Kernels before 6.7 take all layers in one string of at most a page.
-	options := append([]string{"lowerdir=" + strings.Join(lower, ":"), "upperdir=" + upper, "workdir=" + work}, overlayOptions()...)
+	return overlayAtOnce(target, lower, upper, work)
+}
+
+// overlayAtOnce names the layers by descriptors: so short are no paths, and none has a ':' or ','.
+func overlayAtOnce(target string, lower []string, upper, work string) error {
+	names := make([]string, len(lower))
+	for i, dir := range lower {
+		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: dir, Err: err}
+		}
+		defer unix.Close(fd)
+		names[i] = fmt.Sprintf("/proc/self/fd/%d", fd)
+	}
+	options := append([]string{"lowerdir=" + strings.Join(names, ":"), "upperdir=" + upper, "workdir=" + work}, overlayOptions()...)
 	return unix.Mount("overlay", target, "overlay", 0, strings.Join(options, ","))
 }
 
@@ -203,6 +227,34 @@ func (r *rootfs) unmount() error {
 	}
 	r.mounts = nil
 	return errors.Join(append(errs, os.Remove(r.path))...)
+}
+
+// resolvers has the programs of a stored image ask the gateway for names. What the image or the workspace has there is not meant for this
+// network; a link that leads nowhere is replaced, as it stands in images that were made of a running system.
+func resolvers(root string, cfg shim.Config) error {
+	if cfg.Image != nil {
+		return nil
+	}
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	base, err := os.ReadFile(filepath.Join(cfg.Base, "etc/resolv.conf"))
+	if err != nil {
+		return err
+	}
+	const name = "etc/resolv.conf"
+	have, err := dir.ReadFile(name)
+	if err == nil && string(have) == string(base) {
+		return nil
+	}
+	if info, serr := dir.Lstat(name); err != nil && serr == nil && info.Mode()&os.ModeSymlink != 0 {
+		if err := dir.Remove(name); err != nil {
+			return errdefs.Wrap(err, errdefs.Exhausted, "root_unwritable", "replace /%s", name)
+		}
+	}
+	return errdefs.Wrap(dir.WriteFile(name, base, 0o644), errdefs.Exhausted, "root_unwritable", "write /%s", name)
 }
 
 // identify gives the files their host name and machine id, so that a fork is told from its parent. A boot from memory does this
