@@ -95,14 +95,25 @@ type SkippedCheckpoint struct {
 
 // ResumeReport says what survived a restore and what was reset.
 type ResumeReport struct {
-	Layers      []string `json:"layers" nullable:"false" doc:"Which came back: memory, files, transcript."`
-	Processes   int      `json:"processes"`
-	ClockStepMS int64    `json:"clock_step_ms" doc:"How long the workspace slept."`
-	Reset       []string `json:"reset" nullable:"false"`
-	Lost        []string `json:"lost" nullable:"false"`
-	DurationMS  int64    `json:"duration_ms"`
+	Layers      []string  `json:"layers" nullable:"false" doc:"Which came back: memory, files, transcript."`
+	Processes   int       `json:"processes"`
+	ClockStepMS int64     `json:"clock_step_ms" doc:"How long the workspace slept."`
+	Reset       []string  `json:"reset" nullable:"false"`
+	Lost        []string  `json:"lost" nullable:"false"`
+	DurationMS  int64     `json:"duration_ms"`
+	Hooks       []HookRun `json:"hooks" nullable:"false" doc:"Programs of the workspace that ran before anything else."`
 
 	Devolved []Devolved `json:"devolved" nullable:"false" doc:"Layers that could not be brought back here."`
+}
+
+// HookRun is a program of the workspace that was run before a suspend, or after a resume or fork.
+type HookRun struct {
+	Occasion   string `json:"occasion" doc:"pre-suspend, post-resume or post-fork."`
+	Name       string `json:"name"`
+	ExitCode   *int   `json:"exit_code" doc:"null if it did not end by itself."`
+	Cause      string `json:"cause,omitempty" doc:"Why there is no exit code, for people."`
+	Output     string `json:"output,omitempty" doc:"Its beginning."`
+	DurationMS int64  `json:"duration_ms"`
 }
 
 // Devolved is a layer of a checkpoint that could not be brought back here: memory, or files.

@@ -16,9 +16,13 @@ func main() {
 	flag.StringVar(&cfg.Socket, "socket", os.Getenv("PERDURE_SOCKET"), "unix `path` of the host's socket")
 	flag.StringVar(&cfg.RunDir, "run-dir", "/run/perdure", "`directory` for scripts and FIFOs")
 	flag.StringVar(&cfg.Home, "home", defaultHome(), "`directory` where commands start")
+	flag.StringVar(&cfg.Hooks, "hooks", "", "`directory` of hooks (default /etc/perdure/hooks for process 1)")
 	flag.BoolVar(&cfg.Subreaper, "subreaper", false, "adopt orphans, when not process 1")
 	verbose := flag.Bool("verbose", false, "log more")
 	flag.Parse()
+	if cfg.Hooks == "" && os.Getpid() == 1 { // elsewhere /etc is the machine's
+		cfg.Hooks = "/etc/perdure/hooks"
+	}
 	level := slog.LevelInfo
 	if *verbose {
 		level = slog.LevelDebug

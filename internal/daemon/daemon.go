@@ -42,6 +42,8 @@ type Config struct {
 	ImageCache int64
 	// What becomes of sessions that nobody uses and that say nothing else themselves; 0: nothing.
 	IdlePause, IdleSuspend, IdleArchive, ExpireAfter time.Duration
+	// HookTime is how long a hook in a workspace may take, all together three times as long; 0: 10 s.
+	HookTime time.Duration
 
 	Logger *slog.Logger
 	Getenv func(string) string // for model endpoints and keys
@@ -95,6 +97,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	svc := service.New(context.WithoutCancel(ctx), service.Config{
 		Log: stepped(db, cfg.Step), Rows: db, Dirs: dirs, Images: images, ImageStore: bases, ImageCache: cfg.ImageCache, Drivers: drivers(cfg, isolated), Harness: harness, Reachable: reachable, Clock: clk, Logger: cfg.Logger, Build: cfg.Build,
 		Idle:          service.IdleDefaults{Pause: cfg.IdlePause, Suspend: cfg.IdleSuspend, Archive: cfg.IdleArchive, Expire: cfg.ExpireAfter},
+		Hooks:         service.HookTime{Each: cfg.HookTime},
 		DefaultDriver: gvisor.Name, DefaultModel: cfg.Getenv("PERDURE_MODEL"),
 	})
 	defer svc.Stop()

@@ -294,6 +294,7 @@ type WorkspacePausedData struct {
 // WorkspaceSuspendedData is the payload of WorkspaceSuspended and WorkspaceStopped.
 type WorkspaceSuspendedData struct {
 	CheckpointID id.Checkpoint `json:"checkpoint_id"`
+	Hooks        []HookRun     `json:"hooks,omitempty"`  // of the workspace, that were run before it
 	Reason       string        `json:"reason,omitempty"` // why the runtime did so by itself, for people; empty: it was asked to
 }
 
@@ -306,14 +307,25 @@ type WorkspaceResumedData struct {
 
 // ResumeReport says what survived a restore and what was reset.
 type ResumeReport struct {
-	Layers      []string `json:"layers"` // which came back: "memory", "files", "transcript"
-	Processes   int      `json:"processes"`
-	ClockStepMS int64    `json:"clock_step_ms"` // how long the workspace slept
-	Reset       []string `json:"reset,omitempty"`
-	Lost        []string `json:"lost,omitempty"`
-	DurationMS  int64    `json:"duration_ms"`
+	Layers      []string  `json:"layers"` // which came back: "memory", "files", "transcript"
+	Processes   int       `json:"processes"`
+	ClockStepMS int64     `json:"clock_step_ms"` // how long the workspace slept
+	Reset       []string  `json:"reset,omitempty"`
+	Lost        []string  `json:"lost,omitempty"`
+	DurationMS  int64     `json:"duration_ms"`
+	Hooks       []HookRun `json:"hooks,omitempty"` // of the workspace, that were run before anything else
 	// Devolved is each layer that could not be brought back here, as its own event says.
 	Devolved []WorkspaceDevolvedData `json:"devolved,omitempty"`
+}
+
+// HookRun is a hook of the workspace that was run.
+type HookRun struct {
+	Occasion   string `json:"occasion"` // pre-suspend, post-resume, post-fork
+	Name       string `json:"name"`     // of its file; empty: what is said is about all of them
+	ExitCode   *int   `json:"exit_code"`
+	Cause      string `json:"cause,omitempty"`  // why there is no exit code
+	Output     string `json:"output,omitempty"` // its beginning
+	DurationMS int64  `json:"duration_ms"`
 }
 
 // The layers of a session, from the one that is lost most easily.

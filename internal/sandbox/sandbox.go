@@ -120,10 +120,9 @@ type Sandbox interface {
 	Checkpoint(ctx context.Context, req CheckpointRequest) (Warm, error)
 	// Destroy kills everything inside and removes all traces. Destroying a dead sandbox is fine.
 	Destroy(ctx context.Context) error
-	// RestoreReport tells about the restore with which this sandbox began. Error: not_restored.
-	RestoreReport(ctx context.Context) (RestoreReport, error)
 	Execs() Execs
 	Files() Files
+	Guest
 }
 
 // State is the state of a sandbox.

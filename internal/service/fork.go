@@ -23,6 +23,7 @@ func (l *live) fork(ctx context.Context, r *restore, told id.Event, count int, n
 		return nil, err
 	}
 	children := make([]child, count)
+	r.fork = true
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(2, runtime.NumCPU()))
 	for i := range children {

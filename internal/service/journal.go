@@ -29,6 +29,7 @@ type journal struct {
 	Layer      id.Layer                    `json:"layer"` // what the generation's upper becomes
 	Sandbox    id.Sandbox                  `json:"sandbox"`
 	Why        string                      `json:"why,omitempty"` // of a sleep that nobody asked for
+	Hooks      []event.HookRun             `json:"hooks,omitempty"`
 
 	// Of a rollback:
 	NewGeneration workspace.Generation         `json:"new_generation"`

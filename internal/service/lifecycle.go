@@ -334,9 +334,13 @@ func (l *live) putToSleep(ctx context.Context, kind event.CheckpointKind, why st
 	defer release()
 	l.svc.gc.RLock()
 	defer l.svc.gc.RUnlock()
-	_, err = l.putAway(ctx, sleep{kind: kind, why: why, sandbox: sb, gen: g, memory: memory && drv.Capabilities(ctx).Memory})
+	hooks, woken := l.preSuspend(ctx, st, sb, kind)
+	_, err = l.putAway(ctx, sleep{kind: kind, why: why, hooks: hooks, sandbox: sb, gen: g, memory: memory && drv.Capabilities(ctx).Memory})
 	if err != nil {
 		l.wakeIfAwake(st)
+		if woken && l.current() == sb {
+			err = errors.Join(err, sb.Pause(context.WithoutCancel(ctx)))
+		}
 	}
 	return err
 }
@@ -355,6 +359,7 @@ type sleep struct {
 	kind    event.CheckpointKind
 	message string
 	why     string          // as of pause
+	hooks   []event.HookRun // that were run before
 	sandbox sandbox.Sandbox // nil: it is dead already
 	gen     workspace.Generation
 	memory  bool
@@ -396,7 +401,7 @@ func (l *live) putAway(ctx context.Context, q sleep) (checkpoint.Manifest, error
 	if err != nil {
 		return back(err)
 	}
-	j := journal{Op: opSleep, Created: d.Manifest.Created(hash), Generation: q.gen, Layer: as, Why: q.why}
+	j := journal{Op: opSleep, Created: d.Manifest.Created(hash), Generation: q.gen, Layer: as, Why: q.why, Hooks: q.hooks}
 	if q.sandbox == nil {
 		j.Op = opSealLost
 	} else {
@@ -437,9 +442,9 @@ func (l *live) finishSleep(ctx context.Context, j journal) error {
 	switch {
 	case j.Op == opSealLost:
 	case j.Created.Kind == event.KindStop:
-		drafts = append(drafts, event.Draft{Type: event.WorkspaceStopped, Data: event.WorkspaceSuspendedData{CheckpointID: j.Created.CheckpointID, Reason: j.Why}})
+		drafts = append(drafts, event.Draft{Type: event.WorkspaceStopped, Data: event.WorkspaceSuspendedData{CheckpointID: j.Created.CheckpointID, Reason: j.Why, Hooks: j.Hooks}})
 	default:
-		drafts = append(drafts, event.Draft{Type: event.WorkspaceSuspended, Data: event.WorkspaceSuspendedData{CheckpointID: j.Created.CheckpointID, Reason: j.Why}})
+		drafts = append(drafts, event.Draft{Type: event.WorkspaceSuspended, Data: event.WorkspaceSuspendedData{CheckpointID: j.Created.CheckpointID, Reason: j.Why, Hooks: j.Hooks}})
 	}
 	if _, err := l.append(ctx, drafts...); err != nil {
 		return err

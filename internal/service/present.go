@@ -74,8 +74,12 @@ func presentReport(r event.ResumeReport) api.ResumeReport {
 	return api.ResumeReport{
 		Layers: append([]string{}, r.Layers...), Processes: r.Processes, ClockStepMS: r.ClockStepMS,
 		Reset: append([]string{}, r.Reset...), Lost: append([]string{}, r.Lost...), DurationMS: r.DurationMS,
-		Devolved: list(r.Devolved, presentDevolved).Data,
+		Devolved: list(r.Devolved, presentDevolved).Data, Hooks: list(r.Hooks, presentHook).Data,
 	}
+}
+
+func presentHook(h event.HookRun) api.HookRun {
+	return api.HookRun{Occasion: h.Occasion, Name: h.Name, ExitCode: h.ExitCode, Cause: h.Cause, Output: h.Output, DurationMS: h.DurationMS}
 }
 
 func presentDevolved(d event.WorkspaceDevolvedData) api.Devolved {

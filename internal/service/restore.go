@@ -24,6 +24,7 @@ type restore struct {
 	manifest checkpoint.Manifest
 	image    sandbox.Image
 	memory   bool     // the image will be used
+	fork     bool     // for another session than the checkpoint's
 	doubts   []string // about what comes back
 	devolved []event.WorkspaceDevolvedData
 	begun    time.Time
@@ -108,7 +109,7 @@ func (r *restore) boot(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 		return nil, event.ResumeReport{}, err
 	}
 	r.svc.at("sandbox.booted")
-	return sb, r.report(ctx, sb), nil
+	return sb, r.report(ctx, spec.Session, sb), nil
 }
 
 // replace is boot, but in the place of old: on success that is destroyed, on failure it is as it was.
@@ -133,7 +134,7 @@ func (r *restore) replace(ctx context.Context, old sandbox.Sandbox, spec sandbox
 	} else {
 		r.trash(old)
 	}
-	return sb, r.report(ctx, sb), nil
+	return sb, r.report(ctx, spec.Session, sb), nil
 }
 
 // makeWay ends a sandbox whose files are to be sealed. It fails if that may write on.
@@ -176,7 +177,7 @@ func resumed(d event.WorkspaceResumedData) []event.Draft {
 	return append(out, event.Draft{Type: event.WorkspaceResumed, Data: d})
 }
 
-func (r *restore) report(ctx context.Context, sb sandbox.Sandbox) event.ResumeReport {
+func (r *restore) report(ctx context.Context, sid id.Session, sb sandbox.Sandbox) event.ResumeReport {
 	now := r.svc.cfg.Clock.Now()
 	out := event.ResumeReport{Layers: []string{event.LayerFiles, event.LayerTranscript}, Lost: r.losses(), Devolved: r.devolved}
 	// Where the driver keeps no memory, a checkpoint never had it; stop alone means to end what runs.
@@ -190,6 +191,7 @@ func (r *restore) report(ctx context.Context, sb sandbox.Sandbox) event.ResumeRe
 		r.inside(ctx, sb, &out)
 	}
 	out.DurationMS = now.Sub(r.begun).Milliseconds()
+	r.hooked(ctx, sid, sb, &out)
 	return out
 }
 

@@ -61,7 +61,8 @@ type Config struct {
 	// ImageCache is how many bytes memory images may take as files, beside the store that has them all.
 	ImageCache int64
 
-	Idle IdleDefaults
+	Idle  IdleDefaults
+	Hooks HookTime
 
 	DefaultDriver string
 	DefaultModel  string

@@ -103,6 +103,9 @@ func resumeText(r *api.ResumeReport) string {
 	if len(r.Reset) > 0 {
 		text += "; reset: " + strings.Join(r.Reset, ", ")
 	}
+	if failed := failedHooks(r.Hooks); failed != "" {
+		text += "; " + failed
+	}
 	if len(r.Lost) > 0 {
 		text += "; lost: " + strings.Join(r.Lost, ", ")
 	}

@@ -90,3 +90,20 @@ func idleLines(s api.Session) (notIdle, next string) {
 }
 
 func in(at time.Time) string { return env.ShortTime(max(time.Until(at), 0).Round(time.Second)) }
+
+// failedHooks says which programs of the workspace did not do what they were to do.
+func failedHooks(runs []api.HookRun) string {
+	var failed []string
+	for _, h := range runs {
+		what := h.Cause
+		switch {
+		case h.ExitCode == nil:
+		case *h.ExitCode == 0:
+			continue
+		default:
+			what = fmt.Sprintf("exit %d", *h.ExitCode)
+		}
+		failed = append(failed, strings.TrimSpace(fmt.Sprintf("hook %s %s", h.Occasion, h.Name))+": "+what)
+	}
+	return strings.Join(failed, ", ")
+}

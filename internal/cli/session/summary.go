@@ -117,7 +117,13 @@ func workspaceSummary(ev api.Event) string {
 		return payload[event.WorkspacePausedData](ev).Reason
 	case event.WorkspaceSuspended, event.WorkspaceStopped:
 		d := payload[event.WorkspaceSuspendedData](ev)
-		return strings.TrimSuffix(string(d.CheckpointID)+", "+d.Reason, ", ")
+		text := strings.TrimSuffix(string(d.CheckpointID)+", "+d.Reason, ", ")
+		for _, h := range d.Hooks {
+			if h.ExitCode == nil || *h.ExitCode != 0 {
+				text += fmt.Sprintf("; hook %s failed", strings.TrimSpace(h.Occasion+" "+h.Name))
+			}
+		}
+		return text
 	}
 	return string(ev.Data)
 }

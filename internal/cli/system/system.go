@@ -29,6 +29,7 @@ type ServeOptions struct {
 	ImageCache env.Bytes
 	// What becomes of sessions that nobody uses and that say nothing else themselves.
 	IdlePause, IdleSuspend, IdleArchive, ExpireAfter env.Threshold
+	HookTime                                         time.Duration // that one hook in a workspace may take; all together three times as long
 }
 
 // Serve runs a daemon until ctx ends. It is passed in by main, so that the command line does not import the daemon.
@@ -64,6 +65,7 @@ func newServe(e *env.Env, serve Serve) *cobra.Command {
 	cmd.Flags().Var(env.ThresholdVar(&o.IdleSuspend), "idle-suspend", "suspend sessions that are idle for so long, unless their driver keeps no memory")
 	cmd.Flags().Var(env.ThresholdVar(&o.IdleArchive), "idle-archive", "keep the RAM of sessions that sleep for so long in the store only (default never)")
 	cmd.Flags().Var(env.ThresholdVar(&o.ExpireAfter), "expire-after", "save sessions that have been awake for so long in all, and let them wake no more (default never)")
+	cmd.Flags().DurationVar(&o.HookTime, "hook-time", 10*time.Second, "how long a hook in a workspace may take; all together three times as long")
 	cmd.Flags().StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }

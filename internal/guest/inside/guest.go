@@ -21,6 +21,7 @@ type Config struct {
 	RunDir    string       // for FIFOs and scripts; made if missing, best on a tmpfs of the sandbox
 	Home      string       // where commands start; made if missing
 	Subreaper bool         // adopt orphans although not PID 1
+	Hooks     string       // the directory of hooks; "": there are none
 	Log       *slog.Logger // nil: none
 }
 

@@ -89,7 +89,7 @@ func (r *rig) openLink(opts spool.Options, env ...string) {
 func (r *rig) startGuest(socket string) {
 	r.t.Helper()
 	home := filepath.Join(r.dir, "home")
-	r.guest = exec.Command(guestBinary, "--socket", socket, "--run-dir", filepath.Join(r.dir, "run"), "--home", home, "--subreaper")
+	r.guest = exec.Command(guestBinary, "--socket", socket, "--run-dir", filepath.Join(r.dir, "run"), "--home", home, "--hooks", filepath.Join(r.dir, "hooks"), "--subreaper")
 	r.guest.Stderr = os.Stderr
 	r.guest.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that panics leaves no guest
 	if err := r.guest.Start(); err != nil {

@@ -24,6 +24,7 @@ const (
 	MethodRestored    = "restored"     // RestoredArgs → RestoredResult
 	MethodConfine     = "confine"      // ConfineArgs → nothing; an error says why the limit does not hold
 	MethodRelieve     = "relieve"      // RelieveArgs → RelieveResult
+	MethodHooks       = "hooks"        // HooksArgs → HooksResult
 )
 
 // ExecStarted answers exec.start. Its end, if it has one, comes as an Exit.

@@ -243,6 +243,11 @@ func (c *Client) RestoreReport(ctx context.Context) (sandbox.RestoreReport, erro
 	return living[sandbox.RestoreReport](ctx, c, pathReport, none{})
 }
 
+// Hooks implements sandbox.Sandbox.
+func (c *Client) Hooks(ctx context.Context, req sandbox.Hooks) ([]sandbox.HookRun, error) {
+	return living[[]sandbox.HookRun](ctx, c, pathHooks, req)
+}
+
 // Destroy implements sandbox.Sandbox.
 func (c *Client) Destroy(ctx context.Context) error { return c.destroy(ctx, destroyRequest{}) }
 

@@ -286,6 +286,7 @@ func (s *server) handler() http.Handler {
 	handle(mux, pathLend, s.lend)
 	handle(mux, pathReclaim, s.takeBack)
 	handle(mux, pathReport, s.restoreReport)
+	handle(mux, pathHooks, s.guest.Hooks)
 	mux.HandleFunc("POST "+pathCheckpoint, s.checkpoint)
 	s.execRoutes(mux)
 	s.fileRoutes(mux)

@@ -23,6 +23,7 @@ const (
 	pathLend       = "/lend"
 	pathReclaim    = "/reclaim"
 	pathReport     = "/restore-report"
+	pathHooks      = "/hooks"
 
 	pathExecStart  = "/exec/start"
 	pathExecRun    = "/exec/run"

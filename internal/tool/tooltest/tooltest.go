@@ -81,6 +81,9 @@ func (s *Sandbox) Checkpoint(context.Context, sandbox.CheckpointRequest) (sandbo
 	return nil, errors.ErrUnsupported
 }
 
+// Hooks runs none.
+func (s *Sandbox) Hooks(context.Context, sandbox.Hooks) ([]sandbox.HookRun, error) { return nil, nil }
+
 // RestoreReport fails: it was never restored.
 func (s *Sandbox) RestoreReport(context.Context) (sandbox.RestoreReport, error) {
 	return sandbox.RestoreReport{}, errdefs.New(errdefs.NotFound, "not_restored", "this sandbox was booted, not restored")
