@@ -93,7 +93,8 @@ func hookName(name string) bool {
 // runHook runs one hook in a session of its own, which is killed at the limit.
 func (g *Guest) runHook(path string, a wire.HooksArgs, limit time.Duration) wire.HookRun {
 	mark := "hook-" + a.Occasion + "-" + filepath.Base(path)
-	env := g.environment(slices.Concat(a.Env, []string{"PERDURE_HOOK=" + a.Occasion}), mark, false)
+	root := person{name: "root", home: g.cfg.Home, shell: "/bin/bash", same: true} // whomever the image names for commands
+	env := g.environment(root, slices.Concat(a.Env, []string{"PERDURE_HOOK=" + a.Occasion}), mark, false)
 	null, err := os.OpenFile(os.DevNull, os.O_RDONLY, 0)
 	if err != nil {
 		return wire.HookRun{Cause: err.Error()}
