@@ -43,8 +43,33 @@ type Session struct {
 	Idle         Idle          `json:"idle" doc:"What the session says itself about being idle."`
 	AwakeMS      int64         `json:"awake_ms,omitempty" doc:"How long it has been awake in all; not in lists."`
 	ResumeReport *ResumeReport `json:"resume_report,omitempty" doc:"Of the last resume, rollback or fork."`
+	Imported     *Imported     `json:"imported,omitempty" doc:"The archive that it came from, in the answer to an import."`
 	Waiting      []Event       `json:"waiting,omitempty" nullable:"false" doc:"Messages that no turn has taken up; not in lists. Those that waited at the cut which a rollback or fork began with start no turn: the next one takes them along."`
 }
+
+// Imported says what archive a session came from.
+type Imported struct {
+	SessionID  string    `json:"session_id" doc:"In the archive. Another one than the session's if that was here already."`
+	HeadSeq    uint64    `json:"head_seq" doc:"Of the archive's log."`
+	HeadHash   string    `json:"head_hash" doc:"Of the last event of the archive's log, whose chain was verified."`
+	Memory     bool      `json:"memory" doc:"Its processes and RAM came with it."`
+	ExportedAt time.Time `json:"exported_at"`
+}
+
+// ExportSession says what goes into an archive.
+type ExportSession struct {
+	Checkpoint string // an id, or the message of one; "": the present state
+	NoMemory   bool   // files and transcript alone
+}
+
+// ImportSession says what is to become of an archive.
+type ImportSession struct {
+	Name     string // "": the one that it has
+	NoMemory bool   // files and transcript alone
+}
+
+// ArchiveType is the media type of an archive.
+const ArchiveType = "application/vnd.perdure.session+zstd"
 
 // Parent says where a fork comes from.
 type Parent struct {

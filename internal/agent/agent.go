@@ -162,7 +162,7 @@ func (r *run) sync(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if e.Type == event.SessionRolledBack {
+		if e.Type == event.SessionRolledBack || e.Type == event.SessionImported {
 			return r.load(ctx)
 		}
 		if err := r.take(e); err != nil {

@@ -80,7 +80,7 @@ func (h *history) fold(e event.Event) error {
 	switch d := p.(type) {
 	case *event.SessionCreatedData:
 		h.create(pos, d)
-	case *event.SessionRolledBackData:
+	case *event.SessionRolledBackData, *event.SessionImportedData:
 		h.copied = true
 	case *event.SessionCanceledData:
 		if e.SessionID == h.session {

@@ -171,6 +171,11 @@ func (s *Store) Read(c id.Checkpoint, want string) (Manifest, error) {
 	if err != nil {
 		return Manifest{}, err
 	}
+	return Decode(c, b, want)
+}
+
+// Decode reads a manifest as it is stored. Its hash is checked against want, unless that is empty.
+func Decode(c id.Checkpoint, b []byte, want string) (Manifest, error) {
 	var m Manifest
 	if got := hashBytes(b); want != "" && got != want {
 		return Manifest{}, corrupt(c, "its manifest has been changed")

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -25,6 +26,7 @@ import (
 	"perdure.dev/perdure/internal/cli/image"
 	"perdure.dev/perdure/internal/cli/session"
 	"perdure.dev/perdure/internal/cli/system"
+	"perdure.dev/perdure/internal/cli/transfer"
 	"perdure.dev/perdure/internal/errdefs"
 )
 
@@ -86,7 +88,7 @@ func Root(e *env.Env, serve system.Serve) *cobra.Command {
 	})
 	group(root, "sessions", "Sessions:", session.Commands(e)...)
 	group(root, "commands", "Commands and files:", append(exec.Commands(e), file.Commands(e)...)...)
-	group(root, "checkpoints", "Checkpoints:", append(checkpoint.Commands(e), session.Comparing(e)...)...)
+	group(root, "checkpoints", "Checkpoints:", slices.Concat(checkpoint.Commands(e), session.Comparing(e), transfer.Commands(e))...)
 	group(root, "sleep", "Sleep:", session.Lifecycle(e)...)
 	group(root, "machine", "The machine:", append(append(system.Commands(e, serve), image.Commands(e)...), demo.Commands(e)...)...)
 	complete.Add(root, e, "machine")

@@ -34,6 +34,8 @@ func NewData(t Type) any {
 		return new(SessionRolledBackData)
 	case SessionConfigured:
 		return new(SessionConfiguredData)
+	case SessionImported:
+		return new(SessionImportedData)
 	case SessionCanceled:
 		return new(SessionCanceledData)
 	case SessionFinished:

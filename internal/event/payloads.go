@@ -74,6 +74,21 @@ type SessionConfiguredData struct {
 	Idle Idle `json:"idle"`
 }
 
+// SessionImportedData is the payload of SessionImported: from here on the session lives on this machine. Events in (CutSeq, this event) leave the timeline:
+// they tell of what the original did after the cut. What was open at the cut is never driven again, for the original may do that.
+type SessionImportedData struct {
+	SessionID    id.Session    `json:"session_id"` // in the archive; another one than this if that is here already
+	Name         string        `json:"name"`       // from here on
+	HeadSeq      Seq           `json:"head_seq"`   // of the archive's log, whose chain was verified
+	HeadHash     string        `json:"head_hash"`
+	CheckpointID id.Checkpoint `json:"checkpoint_id"` // what it sleeps on
+	Original     id.Checkpoint `json:"original_checkpoint_id"`
+	CutSession   id.Session    `json:"cut_session"` // whose log CutSeq counts in
+	CutSeq       Seq           `json:"cut_seq"`
+	Memory       bool          `json:"memory"` // processes and RAM came with it
+	ExportedAt   time.Time     `json:"exported_at"`
+}
+
 // SessionCanceledData is the payload of SessionCanceled.
 type SessionCanceledData struct {
 	Reason string `json:"reason,omitempty"`
@@ -240,8 +255,9 @@ const (
 	KindAgent   CheckpointKind = "agent"
 	KindSuspend CheckpointKind = "suspend"
 	KindStop    CheckpointKind = "stop"
-	KindUndo    CheckpointKind = "undo" // automatic, before a rollback
-	KindFork    CheckpointKind = "fork" // automatic, for a fork of the present state
+	KindUndo    CheckpointKind = "undo"   // automatic, before a rollback
+	KindFork    CheckpointKind = "fork"   // automatic, for a fork of the present state
+	KindExport  CheckpointKind = "export" // automatic, for an archive of the present state
 )
 
 // CheckpointCreatedData is the payload of CheckpointCreated.

@@ -9,6 +9,7 @@ const (
 	SessionForked      Type = "session.forked"      // in the parent's log
 	SessionRolledBack  Type = "session.rolled_back" // moves the timeline; see session.Timeline
 	SessionConfigured  Type = "session.configured"  // what can be changed of its spec was changed
+	SessionImported    Type = "session.imported"    // from an archive; moves the timeline as a rollback does
 	SessionCanceled    Type = "session.canceled"    // the turn in progress was asked to stop
 	SessionFinished    Type = "session.finished"
 	SessionFailed      Type = "session.failed"
@@ -49,6 +50,6 @@ func Types() []Type {
 		ModelRequested, ModelResponded, ModelFailed, ContextTrimmed, ToolRequested, ToolStarted, ToolFinished,
 		ExecStarted, ExecFinished, CheckpointCreated, CheckpointDurable, CheckpointFailed, CheckpointDeleted,
 		WorkspaceStarted, WorkspacePaused, WorkspaceUnpaused, WorkspaceSuspended, WorkspaceStopped,
-		WorkspaceResumed, WorkspaceLost, WorkspaceDevolved,
+		WorkspaceResumed, WorkspaceLost, WorkspaceDevolved, SessionImported,
 	}
 }

@@ -56,6 +56,9 @@ var jobs = map[string]func(context.Context, job) (result, error){
 		r.Hash, r.Bytes, err = hashTree(ctx, j.Dirs[0], j.UID, j.GID)
 		return r, err
 	},
+	"pack": func(ctx context.Context, j job) (result, error) {
+		return result{}, packFile(ctx, j.Dirs[0], j.To[0], j.UID, j.GID)
+	},
 	"merge": func(ctx context.Context, j job) (r result, err error) {
 		r.Stats, err = combine(ctx, j.Dst, j.Dirs, true)
 		return r, err

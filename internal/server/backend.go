@@ -20,6 +20,7 @@ type Backend struct {
 	Execs       Execs
 	Files       Files
 	Checkpoints Checkpoints
+	Archives    Archives
 	System      System
 	Images      Images
 }
@@ -126,6 +127,14 @@ type Images interface {
 	GetImage(ctx context.Context, ref string) (api.Image, error)
 	// DeleteImage fails with image_in_use while a session or checkpoint stands on the image.
 	DeleteImage(ctx context.Context, ref string) error
+}
+
+// Archives writes sessions as archives, and makes sessions of them. See package portable.
+type Archives interface {
+	// ExportSession writes an archive. It fails before the first byte, or leaves one without an end.
+	ExportSession(ctx context.Context, ref string, req api.ExportSession, w io.Writer) error
+	// ImportSession makes a session of an archive, all or nothing. Errors: bad_archive, archive_truncated, archive_damaged, memory_unusable, name_taken.
+	ImportSession(ctx context.Context, req api.ImportSession, archive io.Reader) (api.Session, error)
 }
 
 // System tells about the daemon and its machine.

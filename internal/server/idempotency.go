@@ -104,7 +104,9 @@ func (r *router) begin(ctx context.Context, key string, print []byte, recognised
 
 // unrecognised are the operations of which a repeat after a crash cannot be told from a new request. Nobody knows then whether they
 // took effect, and idempotency_unknown says so.
-func unrecognised(operation string) bool { return operation == "signal-exec" }
+func unrecognised(operation string) bool {
+	return operation == "signal-exec" || operation == "import-session"
+}
 
 func replay(w http.ResponseWriter, old Answer, print []byte) {
 	switch {

@@ -19,7 +19,7 @@ import (
 // # Verbs
 //
 // A path such as /v1/sessions/{s}:cancel names a verb. ServeMux wants a wildcard to be a whole segment, so inside the mux the verb is
-// a segment of its own, "/v1/sessions/{s}/:cancel"; requests are rewritten the same way at the last colon of a POST's last segment.
+// a segment of its own, "/v1/sessions/{s}/:cancel"; requests are rewritten the same way at the last colon of the last segment of a POST or GET.
 // Names and ids hold no colon.
 type router struct {
 	mux  *http.ServeMux
@@ -39,7 +39,7 @@ func newRouter(keys IdempotencyStore) *router {
 
 // ServeHTTP routes a request.
 func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if req.Method == http.MethodPost {
+	if req.Method == http.MethodPost || req.Method == http.MethodGet {
 		if path, ok := splitVerb(req.URL.Path); ok {
 			u := *req.URL
 			u.Path, u.RawPath = path, ""

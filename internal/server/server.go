@@ -108,5 +108,6 @@ func (s *Server) routes() {
 	s.tarRoutes()
 	s.checkpointRoutes()
 	s.imageRoutes()
+	s.archiveRoutes()
 	s.systemRoutes()
 }

@@ -108,7 +108,7 @@ func (l *live) sleeps(ctx context.Context, st session.State) (bool, error) {
 			return false, err
 		}
 		switch e.Type {
-		case event.WorkspacePaused, event.WorkspaceSuspended, event.WorkspaceStopped:
+		case event.WorkspacePaused, event.WorkspaceSuspended, event.WorkspaceStopped, event.SessionImported:
 			asleep = true
 		case event.MessageUser:
 			asleep = false

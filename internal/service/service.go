@@ -37,6 +37,8 @@ type Rows interface {
 	DeleteSession(ctx context.Context, s id.Session) (store.Deletion, error)
 	// Event returns an event by its id, from whichever log. Error: event_not_found.
 	Event(ctx context.Context, e id.Event) (event.Event, error)
+	// Import takes in logs from elsewhere, ancestors first, and appends to the last of them: all or nothing. Errors: session_exists, name_taken, log_corrupt.
+	Import(ctx context.Context, logs []store.Log, drafts []event.Draft) ([]event.Event, error)
 	// Verify checks the hash chain of a log and the rows folded from it.
 	Verify(ctx context.Context, ref string) (session.Report, error)
 }

@@ -23,14 +23,19 @@ import (
 
 // begin makes a session's log with its first events.
 func (s *Service) begin(ctx context.Context, sid id.Session, drafts ...event.Draft) error {
+	_, err := s.cfg.Log.Append(ctx, event.Append{Session: sid, Expected: 0, Events: signed(ctx, drafts)})
+	return err
+}
+
+// signed names in drafts who asks for them.
+func signed(ctx context.Context, drafts []event.Draft) []event.Draft {
 	for i := range drafts {
 		drafts[i].ActorID = actor.From(ctx).ID
 		if drafts[i].ActorID == "" {
 			drafts[i].ActorID = systemActor
 		}
 	}
-	_, err := s.cfg.Log.Append(ctx, event.Append{Session: sid, Expected: 0, Events: drafts})
-	return err
+	return drafts
 }
 
 // CreateSession makes a session, starts its workspace, and with a goal begins to work on it.

@@ -44,6 +44,12 @@ func cutOf(e event.Event) (cut Position, moves bool, err error) {
 			err = corrupt(e, "it rolls back to %d, which is not before it", d.CutSeq)
 		}
 		return Position{Session: d.CutSession, Seq: d.CutSeq}, true, err
+	case event.SessionImported:
+		d, err := event.DecodeData[event.SessionImportedData](e)
+		if err == nil && (d.CutSession != e.SessionID || d.CutSeq >= e.Seq || d.CutSeq == 0) {
+			err = corrupt(e, "its cut is not before it")
+		}
+		return Position{Session: d.CutSession, Seq: d.CutSeq}, true, err
 	case event.SessionCreated:
 		d, err := event.DecodeData[event.SessionCreatedData](e)
 		if err == nil && d.Fork != nil {
@@ -68,7 +74,7 @@ func FoldFacts(f Facts, e event.Event) (Facts, error) {
 	switch e.Type {
 	case event.WorkspaceStarted, event.WorkspacePaused, event.WorkspaceUnpaused, event.WorkspaceSuspended, event.WorkspaceStopped,
 		event.WorkspaceResumed, event.WorkspaceLost, event.SessionConfigured:
-	case event.SessionCreated, event.SessionRolledBack, event.LimitWarned, event.LimitReached, event.ExecStarted, event.ExecFinished,
+	case event.SessionCreated, event.SessionRolledBack, event.SessionImported, event.LimitWarned, event.LimitReached, event.ExecStarted, event.ExecFinished,
 		event.CheckpointCreated, event.CheckpointDurable, event.CheckpointFailed, event.CheckpointDeleted:
 	default:
 		return f, nil
@@ -88,11 +94,9 @@ func FoldFacts(f Facts, e event.Event) (Facts, error) {
 			f.LastCheckpoint = d.Fork.CheckpointID
 		}
 	case *event.SessionRolledBackData:
-		f.Undo = d.UndoCheckpointID
-		f.Execs = slices.Clone(f.Execs)
-		for i := range f.Execs {
-			f.Execs[i].Abandoned = true
-		}
+		f.leave(d.UndoCheckpointID)
+	case *event.SessionImportedData:
+		f.leave("")
 	case *event.LimitData:
 		if e.Type == event.LimitWarned {
 			f.Warned = addName(f.Warned, d.Limit)
@@ -107,6 +111,15 @@ func FoldFacts(f Facts, e event.Event) (Facts, error) {
 		f.foldCheckpoint(p)
 	}
 	return f, nil
+}
+
+// leave begins another life, from which undo leads back.
+func (f *Facts) leave(undo id.Checkpoint) {
+	f.Undo = undo
+	f.Execs = slices.Clone(f.Execs)
+	for i := range f.Execs {
+		f.Execs[i].Abandoned = true
+	}
 }
 
 func (f *Facts) foldCheckpoint(p any) {

@@ -33,6 +33,9 @@ func (l *Life) fold(e event.Event, p any) {
 		reason = d.Reason
 	case *event.WorkspaceSuspendedData:
 		reason = d.Reason
+	case *event.SessionImportedData:
+		// What runs on elsewhere is another's life: this one's stood still from the export on.
+		l.Awake, l.Since = l.AwakeAt(d.ExportedAt), time.Time{}
 	default:
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	"perdure.dev/perdure/internal/event"
 )
 
-// lineage knows where a session's timeline jumps: at its birth, if it is a fork, and at each rollback. It learns from the
+// lineage knows where a session's timeline jumps: at its birth, if it is a fork, at each rollback, and where it came from elsewhere. It learns from the
 // log up to where it is asked about, so it costs memory for the jumps only.
 type lineage struct {
 	id     ID

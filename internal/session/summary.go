@@ -140,6 +140,14 @@ func (s *Summary) foldWork(e event.Event, p any) {
 	case *event.SessionRolledBackData:
 		s.Status, s.StopReason, s.OpenTurn = StatusIdle, "rolled_back", 0
 		s.Workspace.Base = d.CheckpointID
+	case *event.SessionImportedData:
+		s.Name = d.Name
+		s.Status, s.StopReason, s.OpenTurn = StatusIdle, "imported", 0
+		w := &s.Workspace
+		w.State, w.SandboxID, w.Missing, w.Base = WorkspaceStopped, "", nil, d.CheckpointID
+		if d.Memory {
+			w.State = WorkspaceSuspended
+		}
 	case *event.ModelRespondedData:
 		s.Usage.Input += d.Usage.Input
 		s.Usage.Output += d.Usage.Output

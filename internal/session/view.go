@@ -15,7 +15,7 @@ func FoldView(v View, e event.Event) (View, error) {
 	v.Events++
 	pos := Position{Session: e.SessionID, Seq: e.Seq}
 	switch e.Type {
-	case event.SessionCreated, event.SessionRolledBack:
+	case event.SessionCreated, event.SessionRolledBack, event.SessionImported:
 		// The first event of a life: whatever is open here was opened in another one. (A plain birth has nothing open.)
 		v.abandon()
 		return v, nil

@@ -24,7 +24,7 @@ type Changes struct {
 // Project returns what e changes. It is pure: rows are folded from events and from nothing else.
 func Project(e event.Event) (Changes, error) {
 	switch e.Type {
-	case event.SessionCreated, event.SessionRolledBack,
+	case event.SessionCreated, event.SessionRolledBack, event.SessionImported,
 		event.CheckpointCreated, event.CheckpointDurable, event.CheckpointFailed, event.CheckpointDeleted:
 	default:
 		return Changes{}, nil
@@ -39,6 +39,8 @@ func Project(e event.Event) (Changes, error) {
 			return Changes{LayersOf: d.Fork.CheckpointID}, nil
 		}
 	case *event.SessionRolledBackData:
+		return Changes{LayersOf: d.CheckpointID}, nil
+	case *event.SessionImportedData:
 		return Changes{LayersOf: d.CheckpointID}, nil
 	case *event.CheckpointCreatedData:
 		c := created(e, d)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"iter"
 	"time"
 
 	"perdure.dev/perdure/internal/event"
@@ -69,6 +70,15 @@ type Deletion struct {
 	Purged []id.Session
 	// Checkpoints can be restored no more. Their stored parts may be removed, but for layers that others share.
 	Checkpoints []id.Checkpoint
+}
+
+// Log is the whole log of a session that comes from elsewhere.
+type Log struct {
+	Session id.Session
+	// Events yields it from its first event on, each time anew.
+	Events iter.Seq2[event.Event, error]
+	// Buried: of an ancestor, kept for the forks that read its log, as that of a deleted session is.
+	Buried bool
 }
 
 // Answer is the stored answer to a request with an idempotency key.

@@ -22,7 +22,7 @@ var layers = map[string]int{
 	"internal/sandbox/process": 5, "internal/sandbox/gvisor": 6,
 	"internal/model": 3, "internal/session": 3, "internal/workspace": 3,
 	"internal/checkpoint": 4, "internal/image": 4, "internal/store": 4, "internal/tool": 4,
-	"internal/agent":   5,
+	"internal/agent": 5, "internal/portable": 5,
 	"internal/service": 6,
 	"internal/server":  7,
 	"internal/daemon":  8,

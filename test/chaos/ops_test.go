@@ -1,8 +1,10 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"testing"
@@ -234,6 +236,45 @@ func forking(count int) op {
 	}
 }
 
+// importing makes a copy of the session beside it.
+func importing() op {
+	n, round := 0, 0
+	name := ""
+	var archive []byte
+	return op{
+		ref: one,
+		prepare: func(w *world) {
+			w.forgetCheckpoints(one)
+			n = w.awake(one)
+			round++
+			name = fmt.Sprintf("copy%d", round)
+			r := must[io.ReadCloser](w, "export")(w.c.ExportSession(w.ctx(), one, api.ExportSession{}))
+			archive = must[[]byte](w, "export")(io.ReadAll(r))
+		},
+		run: func(ctx context.Context, _ *world, c *client.Client) error {
+			_, err := c.ImportSession(ctx, api.ImportSession{Name: name}, bytes.NewReader(archive))
+			return err
+		},
+		check: func(w *world, told bool) {
+			w.has(one, n)
+			if left := w.entries("trash"); len(left) > 0 {
+				w.t.Errorf("trash: %v", left)
+			}
+			if _, ok := w.sessions()[name]; !ok {
+				if told {
+					w.t.Errorf("%s was imported and is not there", name)
+				}
+				return
+			}
+			w.in(name, api.WorkspaceSuspended, api.WorkspaceSuspended, told)
+			w.has(name, n)
+			if err := w.c.DeleteSession(w.ctx(), name); err != nil {
+				w.t.Errorf("rm %s: %v", name, err)
+			}
+		},
+	}
+}
+
 func removing() op {
 	n, round := 0, 0
 	name := ""
@@ -333,6 +374,13 @@ func TestH1_DaemonKilledAtEveryStep(t *testing.T) {
 	walk(w, met, "create", creating())
 	walk(w, met, "exec", running())
 	walk(w, met, "resume lost", resumingLost())
+}
+
+// TestKilledImportLeavesNothing: a daemon that dies while it takes in an archive has the whole session afterwards, or nothing of it.
+func TestKilledImportLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.create(one)
+	walk(w, map[string]bool{}, "import", importing())
 }
 
 // resumingLost wakes a session whose sandbox was killed.

@@ -39,7 +39,7 @@ var arguments = map[string][]kind{
 	"cancel": {session}, "set": {session}, "events": {session}, "show": {session}, "timeline": {session}, "transcript": {session}, "verify": {session}, "recover": {session}, "wait": {session}, "undo": {session},
 	"checkpoint": {session}, "checkpoints": {session}, "checkpoints ls": {session}, "ps": {session}, "send": {session}, "python": {session}, "shell": {session},
 	"pause": {sessions}, "suspend": {sessions}, "stop": {sessions}, "resume": {sessions}, "rm": {sessions},
-	"exec": {session, other}, "kill": {session, other}, "fork": {point}, "rollback": {session, checkpoint}, "diff": {point, point}, "checkpoints rm": {points}, "cp": {location, location},
+	"exec": {session, other}, "kill": {session, other}, "fork": {point}, "export": {point}, "rollback": {session, checkpoint}, "diff": {point, point}, "checkpoints rm": {points}, "cp": {location, location},
 }
 
 // flags are what some flags take.

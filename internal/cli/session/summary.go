@@ -104,6 +104,13 @@ func workspaceSummary(ev api.Event) string {
 			text += "; lost: " + strings.Join(r.Lost, ", ")
 		}
 		return text
+	case event.SessionImported:
+		d := payload[event.SessionImportedData](ev)
+		text := fmt.Sprintf("%s, cut at %d, without memory", d.SessionID, d.CutSeq)
+		if d.Memory {
+			text = fmt.Sprintf("%s, cut at %d, with memory", d.SessionID, d.CutSeq)
+		}
+		return text
 	case event.WorkspaceDevolved:
 		d := payload[event.WorkspaceDevolvedData](ev)
 		text := fmt.Sprintf("without %s: %s (%s)", d.Layer, d.Reason, d.Code)

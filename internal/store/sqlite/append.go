@@ -156,6 +156,12 @@ func checkCuts(ctx context.Context, q *db.Queries, sum session.Summary, events [
 				continue
 			}
 			cut = session.Position{Session: sum.Fork.ParentID, Seq: sum.Fork.CutSeq}
+		case event.SessionImported:
+			d, err := event.DecodeData[event.SessionImportedData](e)
+			if err != nil {
+				return refuse(err)
+			}
+			cut = session.Position{Session: d.CutSession, Seq: d.CutSeq}
 		case event.SessionRolledBack:
 			d, err := event.DecodeData[event.SessionRolledBackData](e)
 			if err != nil {

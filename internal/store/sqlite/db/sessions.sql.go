@@ -150,7 +150,7 @@ INSERT INTO sessions (
     id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id,
     parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, usage_steps, workspace_missing, head_seq, head_hash,
     lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', 0, ?, ?, ?, NULL)
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', 0, ?, ?, ?, ?)
 `
 
 type InsertSessionParams struct {
@@ -180,6 +180,7 @@ type InsertSessionParams struct {
 	LastActivity     int64
 	CreatedAt        int64
 	UpdatedAt        int64
+	DeletedAt        sql.NullInt64
 }
 
 func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) error {
@@ -210,6 +211,7 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 		arg.LastActivity,
 		arg.CreatedAt,
 		arg.UpdatedAt,
+		arg.DeletedAt,
 	)
 	return err
 }

@@ -3,7 +3,7 @@ INSERT INTO sessions (
     id, name, goal, spec, status, stop_reason, open_turn, workspace_id, workspace_state, driver, sandbox_id, base_checkpoint_id,
     parent_id, fork_checkpoint_id, fork_cut_seq, usage_input, usage_output, usage_cached, usage_cost_micros, usage_steps, workspace_missing, head_seq, head_hash,
     lease_owner, lease_generation, last_activity, created_at, updated_at, deleted_at
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', 0, ?, ?, ?, NULL);
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', 0, ?, ?, ?, ?);
 
 -- name: UpdateSession :exec
 UPDATE sessions SET
