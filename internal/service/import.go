@@ -16,6 +16,7 @@ import (
 	"perdure.dev/perdure/internal/event"
 	"perdure.dev/perdure/internal/guest/spool"
 	"perdure.dev/perdure/internal/id"
+	"perdure.dev/perdure/internal/image"
 	"perdure.dev/perdure/internal/layer"
 	"perdure.dev/perdure/internal/portable"
 	"perdure.dev/perdure/internal/session"
@@ -99,6 +100,9 @@ func (m *imported) admissible(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := m.s.hasImage(ctx, m.header.Session.Spec.Image); err != nil {
+		return err
+	}
 	if !m.memory {
 		return nil
 	}
@@ -111,6 +115,15 @@ func (m *imported) admissible(ctx context.Context) error {
 			WithHint("take in its files and transcript alone: perdure import FILE --no-memory")
 	}
 	return nil
+}
+
+// hasImage fails if what a session stands on is not on this machine.
+func (s *Service) hasImage(ctx context.Context, ref string) error {
+	if image.Digest(ref) == "" {
+		return checkImage(ref)
+	}
+	_, err := s.cfg.ImageStore.Find(ctx, ref)
+	return err
 }
 
 // unpack reads the whole stream into the staging directory. It returns nil only when its trailer has been verified.
@@ -249,8 +262,8 @@ func (m *imported) readManifest(ctx context.Context, e *portable.Member) error {
 		return bad("the archive's logs do not make a session: %v", err)
 	}
 	m.state, m.original = t.State(), m.own().head
-	if m.state.Spec.Driver != m.header.Session.Spec.Driver {
-		return bad("the archive's header and log name different drivers")
+	if m.state.Spec.Driver != m.header.Session.Spec.Driver || m.state.Spec.Image != m.header.Session.Spec.Image {
+		return bad("the archive's header and log name different drivers or images")
 	}
 	if e.Tar.Size > maxManifest {
 		return bad("%s has %d bytes", e.Name, e.Tar.Size)
@@ -352,6 +365,11 @@ func (m *imported) settle(ctx context.Context) (err error) {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx) // from here on it goes to its end
+	s.images.RLock()
+	defer s.images.RUnlock()
+	if err := s.hasImage(ctx, m.state.Spec.Image); err != nil { // it was, when the upload began
+		return err
+	}
 	s.gc.RLock()
 	defer s.gc.RUnlock()
 	next := m.manifest
