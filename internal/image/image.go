@@ -88,6 +88,7 @@ type Store interface {
 	Remove(ctx context.Context, ref string, inUse func(Image) error) (Image, error)
 	// Root says how to mount an image. Error: image_not_found, with the pin.
 	Root(ctx context.Context, pin string) (Root, error)
-	// Sweep removes what crashes and canceled pulls have left for longer than a day.
-	Sweep(ctx context.Context) error
+	// Sweep removes what crashes and canceled pulls have left for longer than a day, and images whose last name a later pull has given to another,
+	// unless inUse has something against it.
+	Sweep(ctx context.Context, inUse func(Image) error) error
 }

@@ -89,6 +89,13 @@ func (s *Service) DeleteImage(ctx context.Context, ref string) error {
 	return err
 }
 
+// sweepImages removes what no image needs, and images that nobody can name any more and nothing needs.
+func (s *Service) sweepImages(ctx context.Context) error {
+	s.images.Lock()
+	defer s.images.Unlock()
+	return s.cfg.ImageStore.Sweep(ctx, func(img image.Image) error { return s.imageFree(ctx, img) })
+}
+
 // imageFree fails if a session or a checkpoint stands on an image.
 func (s *Service) imageFree(ctx context.Context, img image.Image) error {
 	used, err := s.sessionsByImage(ctx)

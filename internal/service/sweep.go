@@ -25,7 +25,7 @@ func (s *Service) sweep(ctx context.Context) error {
 	for _, remove := range removed { // without the lock: this may take long
 		err = errors.Join(err, remove())
 	}
-	return errors.Join(err, s.checkpoints.Collect(ctx), s.cfg.ImageStore.Sweep(ctx), s.cfg.Dirs.KeepReserve())
+	return errors.Join(err, s.checkpoints.Collect(ctx), s.sweepImages(ctx), s.cfg.Dirs.KeepReserve())
 }
 
 // unlinkLayers takes away the names of layers that nothing refers to, and returns what deletes them.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
+	"path"
 	"runtime"
 	"slices"
 	"strings"
@@ -64,6 +65,9 @@ func configOf(raw json.RawMessage) image.Config {
 	out := image.Config{
 		User: c.Config.User, WorkingDir: c.Config.WorkingDir, Entrypoint: c.Config.Entrypoint, Cmd: c.Config.Cmd, Labels: c.Config.Labels,
 		Ports: slices.Sorted(maps.Keys(c.Config.ExposedPorts)),
+	}
+	if out.WorkingDir != "" {
+		out.WorkingDir = path.Clean("/" + strings.ReplaceAll(out.WorkingDir, "\x00", ""))
 	}
 	for _, kv := range c.Config.Env {
 		if k, _, ok := strings.Cut(kv, "="); ok && k != "" && !strings.ContainsRune(kv, 0) {

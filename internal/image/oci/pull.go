@@ -120,7 +120,15 @@ func (s *Store) pull(ctx context.Context, req image.PullRequest, ref image.Refer
 	if err != nil {
 		return image.Image{}, err
 	}
-	return s.take(ctx, c, []string{ref.Name}, m)
+	return s.take(ctx, c, []string{nameOf(ref)}, m)
+}
+
+// nameOf is the name under which a pulled image is kept. One that was asked for by its digest takes no tag from another.
+func nameOf(ref image.Reference) string {
+	if ref.Digest == "" {
+		return ref.Name
+	}
+	return ref.Name[:strings.LastIndexByte(ref.Name, ':')] + "@" + ref.Digest
 }
 
 // fetch reads what an image consists of.

@@ -62,8 +62,9 @@ type record struct {
 	OS           string          `json:"os"`
 	Arch         string          `json:"arch"`
 	Layers       []layerRecord   `json:"layers"`
-	Parents      string          `json:"parents,omitempty"` // the key of what goes on top of the layers
-	Config       json.RawMessage `json:"config"`            // as it came
+	Parents      string          `json:"parents,omitempty"`  // the key of what goes on top of the layers
+	Config       json.RawMessage `json:"config"`             // as it came
+	Nameless     bool            `json:"nameless,omitempty"` // it came without a name, so that it need not have one
 	CreatedAt    time.Time       `json:"created_at,omitzero"`
 	StoredAt     time.Time       `json:"stored_at"`
 }
@@ -229,6 +230,9 @@ func notFound(ref string) error {
 	if strings.HasPrefix(ref, "sha256:") {
 		return e.WithHint("perdure image ls shows what is here; perdure image import FILE brings one from a file")
 	}
+	if strings.Contains(ref, "@") {
+		return e.WithHint("perdure image pull %s, or perdure image import FILE if it came from a file", ref)
+	}
 	return e.WithHint("perdure image pull %s", ref)
 }
 
@@ -269,8 +273,9 @@ func (r record) keys() []string {
 func (s *Store) add(r record, names []string) (image.Image, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	r.Nameless = len(names) == 0
 	if old, ok := s.images[r.Digest]; ok {
-		r.StoredAt = old.StoredAt
+		r.StoredAt, r.Nameless = old.StoredAt, r.Nameless || old.Nameless
 		for _, o := range old.Others {
 			if !slices.Contains(r.Others, o) {
 				r.Others = append(r.Others, o)
@@ -324,20 +329,26 @@ func (s *Store) Remove(ctx context.Context, ref string, inUse func(image.Image) 
 	var remove []func() error
 	if err == nil && last {
 		s.opts.Dirs.At("image.unnamed")
-		if err = os.Remove(s.path("images", recordName(r.Digest))); err == nil {
-			delete(s.images, r.Digest)
-			remove, err = s.unlinkUnused(ctx, r.keys(), 0)
-		}
+		remove, err = s.drop(ctx, r)
 	}
 	s.mu.Unlock()
 	return before, errors.Join(err, runAll(remove))
+}
+
+// drop takes an image away that has no name any more, and returns what deletes its layers. s.mu is held.
+func (s *Store) drop(ctx context.Context, r record) (remove []func() error, err error) {
+	if err := os.Remove(s.path("images", recordName(r.Digest))); err != nil {
+		return nil, err
+	}
+	delete(s.images, r.Digest)
+	return s.unlinkUnused(ctx, r.keys(), 0)
 }
 
 // orphanAge is how long whole layers without an image stay, for the pull that made them to be repeated.
 const orphanAge = 24 * time.Hour
 
 // Sweep implements image.Store.
-func (s *Store) Sweep(ctx context.Context) error {
+func (s *Store) Sweep(ctx context.Context, inUse func(image.Image) error) error {
 	entries, err := os.ReadDir(s.path("layers"))
 	if err != nil {
 		return err
@@ -348,6 +359,15 @@ func (s *Store) Sweep(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	remove, err := s.unlinkUnused(ctx, keys, orphanAge)
+	for _, r := range s.images {
+		img := s.present(r)
+		if err != nil || r.Nameless || len(img.Names) > 0 || inUse(img) != nil {
+			continue
+		}
+		var more []func() error
+		more, err = s.drop(ctx, r)
+		remove = append(remove, more...)
+	}
 	s.mu.Unlock()
 	return errors.Join(err, runAll(remove))
 }

@@ -416,7 +416,7 @@ func TestInterruptedPull(t *testing.T) {
 	if len(b.layers()) != 1 {
 		t.Fatalf("layers %v", b.layers())
 	}
-	b.check(b.store.Sweep(t.Context())) // not before a day has passed
+	b.check(b.store.Sweep(t.Context(), free)) // not before a day has passed
 	b.wrap(nil)
 	before := b.blobs.Load()
 	b.mustPull(ref)
@@ -523,6 +523,8 @@ func TestPullsAreShared(t *testing.T) {
 	b.clean()
 }
 
+func free(image.Image) error { return nil }
+
 var errUsed = errdefs.New(errdefs.Conflict, "image_in_use", "used")
 
 func TestRemove(t *testing.T) {
@@ -532,7 +534,6 @@ func TestRemove(t *testing.T) {
 	two := b.push(build(t, v1.Config{}, shared, tarOf(t, "two")), "two:1")
 	first := b.mustPull(one)
 	b.mustPull(two)
-	free := func(image.Image) error { return nil }
 	used := func(image.Image) error { return errUsed }
 
 	if _, err := b.store.Remove(t.Context(), one, used); !errors.Is(err, errUsed) {
@@ -580,11 +581,11 @@ func TestSweep(t *testing.T) {
 		t.Fatal("it was pulled")
 	}
 	kept := b.mustPull(b.push(build(t, v1.Config{}, tarOf(t, "kept")), "b:1"))
-	b.check(b.store.Sweep(t.Context()))
+	b.check(b.store.Sweep(t.Context(), free))
 	before := len(b.layers())
 	b.opts.Clock = later{}
 	b.open()
-	b.check(b.store.Sweep(t.Context()))
+	b.check(b.store.Sweep(t.Context(), free))
 	if got := b.layers(); len(got) != 1 || "sha256:"+got[0] != kept.Layers[0].DiffID {
 		t.Errorf("layers %v, of %d", got, before)
 	}
@@ -593,7 +594,7 @@ func TestSweep(t *testing.T) {
 	// what cannot be read may need anything
 	b.check(os.WriteFile(filepath.Join(b.opts.Dirs.Images(), "images", strings.TrimPrefix(kept.Digest, "sha256:")+".json"), []byte("{"), 0o600))
 	b.open()
-	b.check(b.store.Sweep(t.Context()))
+	b.check(b.store.Sweep(t.Context(), free))
 	if len(b.layers()) != 1 {
 		t.Error("a layer is gone that an unreadable image may have")
 	}
@@ -615,6 +616,30 @@ func TestTagsMove(t *testing.T) {
 	got, err := b.store.Find(t.Context(), pin)
 	if err != nil || len(got.Names) != 0 {
 		t.Errorf("the old one is %+v, %v", got, err)
+	}
+
+	// it stays while something needs it, and then goes, since nobody can name it
+	b.check(b.store.Sweep(t.Context(), func(image.Image) error { return errUsed }))
+	if b.file(pin, "old") != "old" {
+		t.Error("it went while it was needed")
+	}
+	nameless, err := b.store.Import(t.Context(), bytes.NewReader(tarOf(t, "nameless")), "")
+	b.check(err)
+	byDigest := b.push(build(t, v1.Config{}, tarOf(t, "by digest")), "a:2")
+	b.check(errFrom(b.pull(byDigest)))
+	last, err := b.store.Find(t.Context(), byDigest)
+	b.check(err)
+	b.check(errFrom(b.store.Remove(t.Context(), byDigest, free)))
+	b.check(errFrom(b.pull(b.host + "/a@" + last.Digest)))
+	b.check(b.store.Sweep(t.Context(), free))
+	if _, err := b.store.Find(t.Context(), pin); errdefs.CodeOf(err) != "image_not_found" || !strings.Contains(errdefs.HintOf(err), "perdure image pull "+ref+"@"+old.Digest) {
+		t.Errorf("the old one is there: %v, hint %q", err, errdefs.HintOf(err))
+	}
+	if b.file(nameless.Digest, "nameless") != "nameless" || b.file(last.Digest, "by digest") != "by digest" || b.file(ref, "new") != "new" {
+		t.Error("more has gone than it should")
+	}
+	if got, err := b.store.Find(t.Context(), last.Digest); err != nil || !slices.Equal(got.Names, []string{b.host + "/a@" + last.Digest}) {
+		t.Errorf("an image that was pulled by its digest is named %v, %v", got.Names, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,7 +85,7 @@ func (r *rootfs) mountAll(cfg shim.Config) error {
 		}
 	}
 	if stored {
-		if err := resolvers(r.path, cfg); err != nil {
+		if err := errors.Join(temporary(r.path), resolvers(r.path, cfg)); err != nil {
 			return err
 		}
 	}
@@ -227,6 +228,20 @@ func (r *rootfs) unmount() error {
 	}
 	r.mounts = nil
 	return errors.Join(append(errs, os.Remove(r.path))...)
+}
+
+// temporary makes /tmp where an image has deleted it, also from below itself. Without it gVisor would put a file system in memory there.
+func temporary(root string) error {
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if _, err := dir.Lstat("tmp"); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err = errors.Join(dir.Mkdir("tmp", 0o777), dir.Chmod("tmp", 0o777|os.ModeSticky))
+	return errdefs.Wrap(err, errdefs.Exhausted, "root_unwritable", "make /tmp")
 }
 
 // resolvers has the programs of a stored image ask the gateway for names. What the image or the workspace has there is not meant for this
