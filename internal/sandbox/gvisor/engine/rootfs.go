@@ -85,7 +85,10 @@ func (r *rootfs) mountAll(cfg shim.Config) error {
 		}
 	}
 	if stored {
-		if err := errors.Join(temporary(r.path), resolvers(r.path, cfg)); err != nil {
+		if err := places(r.path); err != nil {
+			return err
+		}
+		if err := resolvers(r.path, cfg); err != nil {
 			return err
 		}
 	}
@@ -230,18 +233,25 @@ func (r *rootfs) unmount() error {
 	return errors.Join(append(errs, os.Remove(r.path))...)
 }
 
-// temporary makes /tmp where an image has deleted it, also from below itself. Without it gVisor would put a file system in memory there.
-func temporary(root string) error {
+// places makes what every root has where an image has deleted it, also from below itself. Without a /tmp gVisor would put a file system in
+// memory there.
+func places(root string) error {
 	dir, err := os.OpenRoot(root)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	if _, err := dir.Lstat("tmp"); !errors.Is(err, fs.ErrNotExist) {
-		return err
+	for name, mode := range map[string]os.FileMode{"tmp": 0o777 | os.ModeSticky, "etc": 0o755} {
+		if _, err := dir.Lstat(name); err == nil {
+			continue
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := errors.Join(dir.Mkdir(name, mode.Perm()), dir.Chmod(name, mode)); err != nil {
+			return errdefs.Wrap(err, errdefs.Exhausted, "root_unwritable", "make /%s", name)
+		}
 	}
-	err = errors.Join(dir.Mkdir("tmp", 0o777), dir.Chmod("tmp", 0o777|os.ModeSticky))
-	return errdefs.Wrap(err, errdefs.Exhausted, "root_unwritable", "make /tmp")
+	return nil
 }
 
 // resolvers has the programs of a stored image ask the gateway for names. What the image or the workspace has there is not meant for this
