@@ -486,14 +486,12 @@ func (u *unpacker) own(parent int, base string, h *tar.Header) error {
 	return u.attributes(at(parent, base), h)
 }
 
-// end gives an entry its mode, if it has one, and time.
+// end gives an entry its time, and its mode if it has one.
 func end(parent int, base string, f finish, hasMode bool) error {
-	if hasMode {
-		if err := unix.Fchmodat(parent, base, f.mode, 0); err != nil {
-			return err
-		}
+	if err := unix.UtimesNanoAt(parent, base, []unix.Timespec{f.time, f.time}, unix.AT_SYMLINK_NOFOLLOW); err != nil || !hasMode {
+		return err
 	}
-	return unix.UtimesNanoAt(parent, base, []unix.Timespec{f.time, f.time}, unix.AT_SYMLINK_NOFOLLOW)
+	return unix.Fchmodat(parent, base, f.mode, 0) // last: it may close the directory to its owner
 }
 
 const xattrRecord = "SCHILY.xattr."

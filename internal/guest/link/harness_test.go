@@ -47,6 +47,14 @@ type rig struct {
 	spool  *spool.Spool
 	link   *link.Link
 	guest  *exec.Cmd
+	user   string // whom commands run as; "": the test's own user
+	work   string // where they start; "": the guest's home
+}
+
+// reopen opens the link again, with what has changed.
+func (r *rig) reopen() {
+	r.t.Helper()
+	r.openLink(spool.Options{}, "PATH=/usr/bin:/bin") // which everybody may use
 }
 
 func newRig(t testing.TB, env ...string) *rig {
@@ -78,7 +86,7 @@ func (r *rig) openLink(opts spool.Options, env ...string) {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
-	l, err := link.Open(r.t.Context(), link.Config{Socket: r.socket, Spool: s, Env: append([]string{"PATH=" + os.Getenv("PATH")}, env...), Log: log})
+	l, err := link.Open(r.t.Context(), link.Config{Socket: r.socket, User: r.user, Dir: r.work, Spool: s, Env: append([]string{"PATH=" + os.Getenv("PATH")}, env...), Log: log})
 	if err != nil {
 		r.t.Fatal(err)
 	}

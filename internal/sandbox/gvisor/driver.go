@@ -165,6 +165,9 @@ func (d *Driver) config(ctx context.Context, spec sandbox.Spec) (shim.Config, er
 	if image != "host" {
 		cfg.Base = d.mounts
 	}
+	if os.Geteuid() != 0 { // one user is mapped: no other could make a file
+		cfg.Spec.User = ""
+	}
 	return cfg, nil
 }
 
@@ -173,6 +176,9 @@ func missing(spec sandbox.Spec, res probeResult) []string {
 	var list []string
 	if spec.Limits.MemoryBytes > 0 && res.Cgroups != "" {
 		list = append(list, "memory limit: "+res.Cgroups)
+	}
+	if spec.User != "" && os.Geteuid() != 0 {
+		list = append(list, "user "+spec.User+": without root, files have one owner, and commands run as root inside")
 	}
 	return list
 }
