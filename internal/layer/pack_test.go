@@ -187,3 +187,34 @@ func TestHostileLayersAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// FuzzBuilder builds layers of whatever comes. Nothing outside may be touched.
+func FuzzBuilder(f *testing.F) {
+	for _, headers := range hostile() {
+		var buf bytes.Buffer
+		tw := tar.NewWriter(&buf)
+		for _, h := range append([]tar.Header{{Typeflag: tar.TypeDir, Name: "layers/x/./", Mode: 0o755}}, headers...) {
+			if err := tw.WriteHeader(&h); err != nil {
+				f.Fatal(err)
+			}
+		}
+		if err := tw.Close(); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(buf.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "layer"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := build(t.Context(), filepath.Join(dir, "layer"), bytes.NewReader(data)); err == nil {
+			if _, _, err := layer.Hash(t.Context(), filepath.Join(dir, "layer")); err != nil {
+				t.Errorf("what was built cannot be read: %v", err)
+			}
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+			t.Fatalf("beside it: %v, %v", entries, err)
+		}
+	})
+}

@@ -259,3 +259,31 @@ func TestDamagedArchivesLeaveNothing(t *testing.T) {
 	empty()
 	to.imports(archive, api.ImportSession{})
 }
+
+// TestArchiveInTheMiddleOfATurn: the copy has the command that runs, but nobody drives it on there, since the original does. The agent learns so, and
+// works on when it is asked.
+func TestArchiveInTheMiddleOfATurn(t *testing.T) {
+	from, to := newWorld(t), newWorld(t)
+	from.agent("a", "do it", slowScript)
+	from.untilEvent("a", event.ToolStarted)
+	from.sh("a", "until [ -e /root/runs ]; do sleep 0.1; done")
+	archive := from.export("a", api.ExportSession{})
+	got := to.imports(archive, api.ImportSession{})
+	if got.Status != "idle" || got.StopReason != "imported" {
+		t.Errorf("%s, %s", got.Status, got.StopReason)
+	}
+	from.sh("a", "touch /root/go")
+	from.wait("a", "done")
+	to.restart()
+	to.state("a", "suspended") // nobody wakes it by himself
+	if _, err := to.svc.SendMessages(to.ctx(), "a", api.SendMessages{Messages: []api.Message{{Text: "again"}}}); err != nil {
+		t.Fatal(err)
+	}
+	to.wait("a", "answered") // the turn that was open ends as interrupted first
+	to.want(to.sh("a", "wc -l < /root/runs"), "1")
+	finished := told[event.ToolFinishedData](to, "a", event.ToolFinished)
+	if len(finished) != 1 || finished[0].Outcome != event.OutcomeInterrupted && finished[0].Outcome != event.OutcomeUnknown {
+		t.Errorf("the call that was open: %+v", finished)
+	}
+	to.verified("a")
+}

@@ -46,6 +46,13 @@ func (s *Service) RecoverSession(ctx context.Context, ref string, req api.Recove
 		if err := l.unstick(ctx, req.DryRun); err != nil {
 			return err
 		}
+		if l.current() != nil { // its journal was all that was wrong
+			out = api.RecoverReport{
+				SessionID: string(l.id), Layers: []string{event.LayerMemory, event.LayerFiles, event.LayerTranscript}, Skipped: []api.SkippedCheckpoint{},
+				Messages: []api.Event{}, Lost: []string{"what the operation was to do whose journal is damaged; the journal is set aside"},
+			}
+			return nil
+		}
 		release := l.halt()
 		defer release()
 		out, err = l.rescue(ctx, req)
@@ -74,18 +81,13 @@ func (l *live) unstick(ctx context.Context, dryRun bool) error {
 			WithHint("to go back: perdure rollback %s CKPT; if it hangs: perdure stop %s, then perdure resume %s", st.Name, st.Name, st.Name)
 	}
 	_, err := l.readJournal()
-	if errdefs.KindOf(err) == errdefs.Corrupt && !dryRun {
-		if err = l.svc.setAside(l.journalFile(), err); err == nil {
-			err = l.readopt(ctx)
-		}
-		if l.current() != nil {
-			l.svc.cfg.Logger.Info("a session whose journal was damaged runs", "session", l.id)
-		}
-	}
-	if err != nil {
+	if errdefs.KindOf(err) != errdefs.Corrupt || dryRun {
 		return err
 	}
-	return nil
+	if err := l.svc.setAside(l.journalFile(), err); err != nil {
+		return err
+	}
+	return l.readopt(ctx)
 }
 
 // rescue finds where to go and, unless it is a dry run, goes there. The harness is halted and the caller holds the ops token.
