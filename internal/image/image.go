@@ -84,11 +84,12 @@ type Store interface {
 	// Find returns the image of a reference or a pin. Errors: image_not_found, image_reference_invalid, image_ambiguous.
 	Find(ctx context.Context, ref string) (Image, error)
 	// Remove takes away a name, and the image with it if that was the last one; a digest takes away all. inUse decides whether an image may go.
-	// The image's layers go, unless other images have them. Errors: as Find has them, and inUse's.
-	Remove(ctx context.Context, ref string, inUse func(Image) error) (Image, error)
+	// The image's layers go, unless other images have them: at once out of sight, and with the function that it returns, which may take long, for good.
+	// Errors: as Find has them, and inUse's.
+	Remove(ctx context.Context, ref string, inUse func(Image) error) (rest func() error, err error)
 	// Root says how to mount an image. Error: image_not_found, with the pin.
 	Root(ctx context.Context, pin string) (Root, error)
 	// Sweep removes what crashes and canceled pulls have left for longer than a day, and images whose last name a later pull has given to another,
-	// unless inUse has something against it.
-	Sweep(ctx context.Context, inUse func(Image) error) error
+	// unless inUse has something against it. What it returns is as with Remove; it is never nil.
+	Sweep(ctx context.Context, inUse func(Image) error) (rest func() error, err error)
 }

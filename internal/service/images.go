@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -84,16 +85,22 @@ func (s *Service) ListImages(ctx context.Context, page api.Page) (api.List[api.I
 // DeleteImage takes a name from an image, and deletes the image with its last name. Error: image_in_use.
 func (s *Service) DeleteImage(ctx context.Context, ref string) error {
 	s.images.Lock() // nobody begins a session on it meanwhile
-	defer s.images.Unlock()
-	_, err := s.cfg.ImageStore.Remove(ctx, ref, func(img image.Image) error { return s.imageFree(ctx, img) })
+	rest, err := s.cfg.ImageStore.Remove(ctx, ref, func(img image.Image) error { return s.imageFree(ctx, img) })
+	s.images.Unlock()
+	s.goroutine(func(context.Context) { // or the next start does
+		if err := rest(); err != nil {
+			s.cfg.Logger.Warn("cannot delete the layers of an image", "image", ref, "error", err)
+		}
+	})
 	return err
 }
 
 // sweepImages removes what no image needs, and images that nobody can name any more and nothing needs.
 func (s *Service) sweepImages(ctx context.Context) error {
 	s.images.Lock()
-	defer s.images.Unlock()
-	return s.cfg.ImageStore.Sweep(ctx, func(img image.Image) error { return s.imageFree(ctx, img) })
+	rest, err := s.cfg.ImageStore.Sweep(ctx, func(img image.Image) error { return s.imageFree(ctx, img) })
+	s.images.Unlock()
+	return errors.Join(err, rest())
 }
 
 // imageFree fails if a session or a checkpoint stands on an image.

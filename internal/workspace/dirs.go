@@ -44,7 +44,7 @@ func (d Dirs) At(point string) {
 
 // Make creates the directories that are always there.
 func (d Dirs) Make() error {
-	for _, name := range []string{"layers", "checkpoints", "sessions", "run", "trash"} {
+	for _, name := range []string{"layers", "checkpoints", "sessions", "run", "trash", "oci", "oci/layers", "oci/tmp"} {
 		dir := filepath.Join(d.Root, name)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err

@@ -308,35 +308,44 @@ func (s *Store) rename(next map[string]string) error {
 }
 
 // Remove implements image.Store.
-func (s *Store) Remove(ctx context.Context, ref string, inUse func(image.Image) error) (image.Image, error) {
+func (s *Store) Remove(ctx context.Context, ref string, inUse func(image.Image) error) (rest func() error, err error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	var remove removals
 	r, full, err := s.find(ref)
 	if err != nil {
-		s.mu.Unlock()
-		return image.Image{}, err
+		return remove.run, err
 	}
-	before := s.present(r)
 	next := maps.Clone(s.names)
 	maps.DeleteFunc(next, func(name, digest string) bool { return name == full || full == "" && digest == r.Digest })
+	before := s.present(r)
 	last := full == "" || len(before.Names) <= 1
 	if last {
 		if err := inUse(before); err != nil {
-			s.mu.Unlock()
-			return image.Image{}, err
+			return remove.run, err
 		}
 	}
-	err = s.rename(next)
-	var remove []func() error
-	if err == nil && last {
-		s.opts.Dirs.At("image.unnamed")
-		remove, err = s.drop(ctx, r)
+	if err := s.rename(next); err != nil || !last {
+		return remove.run, err
 	}
-	s.mu.Unlock()
-	return before, errors.Join(err, runAll(remove))
+	s.opts.Dirs.At("image.unnamed")
+	remove, err = s.drop(ctx, r)
+	return remove.run, err
+}
+
+// removals delete what is out of sight already. A crash leaves them to the next start.
+type removals []func() error
+
+func (list removals) run() error {
+	var errs []error
+	for _, f := range list {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
 }
 
 // drop takes an image away that has no name any more, and returns what deletes its layers. s.mu is held.
-func (s *Store) drop(ctx context.Context, r record) (remove []func() error, err error) {
+func (s *Store) drop(ctx context.Context, r record) (remove removals, err error) {
 	if err := os.Remove(s.path("images", recordName(r.Digest))); err != nil {
 		return nil, err
 	}
@@ -348,41 +357,34 @@ func (s *Store) drop(ctx context.Context, r record) (remove []func() error, err 
 const orphanAge = 24 * time.Hour
 
 // Sweep implements image.Store.
-func (s *Store) Sweep(ctx context.Context, inUse func(image.Image) error) error {
+func (s *Store) Sweep(ctx context.Context, inUse func(image.Image) error) (rest func() error, err error) {
+	var remove removals
 	entries, err := os.ReadDir(s.path("layers"))
 	if err != nil {
-		return err
+		return remove.run, err
 	}
 	keys := make([]string, len(entries))
 	for i, e := range entries {
 		keys[i] = e.Name()
 	}
 	s.mu.Lock()
-	remove, err := s.unlinkUnused(ctx, keys, orphanAge)
+	defer s.mu.Unlock()
+	remove, err = s.unlinkUnused(ctx, keys, orphanAge)
 	for _, r := range s.images {
 		img := s.present(r)
 		if err != nil || r.Nameless || len(img.Names) > 0 || inUse(img) != nil {
 			continue
 		}
-		var more []func() error
+		var more removals
 		more, err = s.drop(ctx, r)
 		remove = append(remove, more...)
 	}
-	s.mu.Unlock()
-	return errors.Join(err, runAll(remove))
-}
-
-func runAll(list []func() error) error {
-	var errs []error
-	for _, f := range list {
-		errs = append(errs, f())
-	}
-	return errors.Join(errs...)
+	return remove.run, err
 }
 
 // unlinkUnused takes away the names of those layers that no image has and none in the making needs, if they are old enough, and returns what
 // deletes them. s.mu is held.
-func (s *Store) unlinkUnused(ctx context.Context, keys []string, age time.Duration) (remove []func() error, err error) {
+func (s *Store) unlinkUnused(ctx context.Context, keys []string, age time.Duration) (remove removals, err error) {
 	if s.damaged {
 		return nil, nil
 	}
