@@ -19,17 +19,18 @@ import (
 // # Verbs
 //
 // A path such as /v1/sessions/{s}:cancel names a verb. ServeMux wants a wildcard to be a whole segment, so inside the mux the verb is
-// a segment of its own, "/v1/sessions/{s}/:cancel"; requests are rewritten the same way at the last colon of the last segment of a POST or GET.
-// Names and ids hold no colon.
+// a segment of its own, "/v1/sessions/{s}/:cancel"; requests are rewritten the same way at the last colon of the last segment, if
+// what follows is a verb of that kind of thing. Names and ids of sessions hold no colon; those of images do.
 type router struct {
-	mux  *http.ServeMux
-	keys IdempotencyStore
+	mux   *http.ServeMux
+	keys  IdempotencyStore
+	verbs map[string]bool // see verbKey; complete before the first request
 
 	takeover sync.Mutex // held while a claim of a daemon that died is taken over
 }
 
 func newRouter(keys IdempotencyStore) *router {
-	r := &router{mux: http.NewServeMux(), keys: keys}
+	r := &router{mux: http.NewServeMux(), keys: keys, verbs: map[string]bool{}}
 	r.mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
 		writeProblem(w, errdefs.New(errdefs.NotFound, "no_such_route", "there is no %s %s", req.Method, req.URL.Path).
 			WithHint("GET /v1/openapi.yaml lists the routes."))
@@ -39,14 +40,12 @@ func newRouter(keys IdempotencyStore) *router {
 
 // ServeHTTP routes a request.
 func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if req.Method == http.MethodPost || req.Method == http.MethodGet {
-		if path, ok := splitVerb(req.URL.Path); ok {
-			u := *req.URL
-			u.Path, u.RawPath = path, ""
-			req2 := *req
-			req2.URL = &u
-			req = &req2
-		}
+	if path, ok := splitVerb(req.URL.Path); ok && r.verbs[verbKey(req.Method, path)] {
+		u := *req.URL
+		u.Path, u.RawPath = path, ""
+		req2 := *req
+		req2.URL = &u
+		req = &req2
 	}
 	r.mux.ServeHTTP(w, req)
 }
@@ -60,6 +59,13 @@ func splitVerb(path string) (string, bool) {
 	return path[:colon] + "/" + path[colon:], true
 }
 
+// verbKey names a verb by its method, the kind of thing that it is for, and itself. path has been split.
+func verbKey(method, path string) string {
+	_, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/") // after the version
+	kind, _, _ := strings.Cut(rest, "/")
+	return method + " " + kind + " " + path[strings.LastIndexByte(path, '/')+1:]
+}
+
 // The keys of an operation's metadata.
 const (
 	metaRole  = "role"
@@ -68,7 +74,10 @@ const (
 
 // Handle registers an operation. It is called by huma.
 func (r *router) Handle(op *huma.Operation, handler func(huma.Context)) {
-	path, _ := splitVerb(op.Path)
+	path, isVerb := splitVerb(op.Path)
+	if isVerb {
+		r.verbs[verbKey(op.Method, path)] = true
+	}
 	role, _ := op.Metadata[metaRole].(actor.Role)
 	waits, _ := op.Metadata[metaWaits].(bool)
 	call := func(w http.ResponseWriter, req *http.Request) {
