@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -344,6 +345,26 @@ func TestPullRefusals(t *testing.T) {
 		t.Errorf("a hostile layer: %v", err)
 	}
 	b.clean()
+}
+
+// A registry without TLS is asked only where that is wanted, or where it is this machine's own.
+func TestInsecureRegistry(t *testing.T) {
+	b := newBench(t)
+	b.push(build(t, v1.Config{}, tarOf(t, "f")), "a:1")
+	plain := http.DefaultTransport.(*http.Transport).Clone()
+	plain.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, b.host) // whatever the name
+	}
+	b.opts.Transport = plain
+	b.open()
+	const ref = "registry.example/a:1"
+	if _, err := b.pull(ref); errdefs.CodeOf(err) != "registry_unreachable" || !strings.Contains(errdefs.HintOf(err), "--insecure") {
+		t.Errorf("without TLS: %v, hint %q", err, errdefs.HintOf(err))
+	}
+	img, err := b.store.Pull(t.Context(), image.PullRequest{Reference: ref, Insecure: true}, nil)
+	if err != nil || !slices.Equal(img.Names, []string{ref}) {
+		t.Errorf("insecure: %+v, %v", img, err)
+	}
 }
 
 // lie replaces what the registry says of some blob.
