@@ -91,6 +91,7 @@ func registryCommand(ts *testscript.TestScript, _ bool, args []string) {
 			if h.stalled == 0 {
 				return fmt.Errorf("no transfer stands still")
 			}
+			h.stalled = 0
 			return nil
 		}))
 	case "flow":
