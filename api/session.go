@@ -178,3 +178,18 @@ func States() []string {
 
 // WaitDone as a state of WaitSession means that no turn is in progress.
 const WaitDone = "done"
+
+// Port is a port that the daemon listens on for a session: whoever connects reaches a port in the workspace, waking it.
+type Port struct {
+	SessionID string `json:"session_id"`
+	Local     uint16 `json:"local" doc:"On the daemon's machine, at 127.0.0.1."`
+	Guest     uint16 `json:"guest" doc:"In the workspace, on its loopback."`
+	Address   string `json:"address" doc:"What to connect to."`
+	Problem   string `json:"problem,omitempty" doc:"Why the daemon does not listen just now."`
+}
+
+// ForwardPort asks for a port to be forwarded, until it is removed. The same ports are forwarded once.
+type ForwardPort struct {
+	Local uint16 `json:"local,omitempty" doc:"0: the daemon chooses."`
+	Guest uint16 `json:"guest" minimum:"1"`
+}

@@ -24,6 +24,7 @@ import (
 	"perdure.dev/perdure/internal/cli/exec"
 	"perdure.dev/perdure/internal/cli/file"
 	"perdure.dev/perdure/internal/cli/image"
+	"perdure.dev/perdure/internal/cli/port"
 	"perdure.dev/perdure/internal/cli/session"
 	"perdure.dev/perdure/internal/cli/system"
 	"perdure.dev/perdure/internal/cli/transfer"
@@ -87,7 +88,7 @@ func Root(e *env.Env, serve system.Serve) *cobra.Command {
 		return env.Usage("%v", err).WithHint("See: %s --help", cmd.CommandPath())
 	})
 	group(root, "sessions", "Sessions:", session.Commands(e)...)
-	group(root, "commands", "Commands and files:", append(exec.Commands(e), file.Commands(e)...)...)
+	group(root, "commands", "Commands and files:", append(append(exec.Commands(e), file.Commands(e)...), port.Command(e))...)
 	group(root, "checkpoints", "Checkpoints:", slices.Concat(checkpoint.Commands(e), session.Comparing(e), transfer.Commands(e))...)
 	group(root, "sleep", "Sleep:", session.Lifecycle(e)...)
 	group(root, "machine", "The machine:", append(append(system.Commands(e, serve), image.Commands(e)...), demo.Commands(e)...)...)

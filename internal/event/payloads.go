@@ -7,7 +7,7 @@ import (
 	"perdure.dev/perdure/internal/id"
 )
 
-// Spec is what a session is made to be. Only Idle changes after creation, see SessionConfigured.
+// Spec is what a session is made to be. Only Idle and Ports change after creation, see SessionConfigured.
 type Spec struct {
 	Model        string   `json:"model,omitempty"`        // "provider/model", or "scripted:FILE"; empty: no agent
 	Instructions string   `json:"instructions,omitempty"` // added to the system prompt
@@ -16,6 +16,13 @@ type Spec struct {
 	Env          []string `json:"env,omitempty"` // KEY=VALUE, for every process in the workspace
 	Limits       Limits   `json:"limits"`
 	Idle         *Idle    `json:"idle,omitempty"` // nil: the daemon's defaults
+	Ports        []Port   `json:"ports,omitempty"`
+}
+
+// Port is a forwarded port: whoever connects to Local on the daemon's loopback reaches Guest on the sandbox's.
+type Port struct {
+	Local uint16 `json:"local"`
+	Guest uint16 `json:"guest"`
 }
 
 // Idle says what becomes of a session that nobody uses. Zero means the daemon's default, a negative value never.
@@ -71,7 +78,8 @@ type SessionRolledBackData struct {
 
 // SessionConfiguredData is the payload of SessionConfigured: what holds from here on.
 type SessionConfiguredData struct {
-	Idle Idle `json:"idle"`
+	Idle  Idle   `json:"idle"`
+	Ports []Port `json:"ports,omitempty"`
 }
 
 // SessionImportedData is the payload of SessionImported: from here on the session lives on this machine. Events in (CutSeq, this event) leave the timeline:

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"net"
 	"time"
 )
 
@@ -12,6 +13,15 @@ type Guest interface {
 	// Hooks runs the programs that the workspace has for an occasion, one after the other in the order of their names. It returns when the last
 	// one has ended or been killed; what one of them does is no error.
 	Hooks(ctx context.Context, req Hooks) ([]HookRun, error)
+	// Dial connects to a TCP port on the sandbox's own loopback. The connection ends with the sandbox, and at the latest with the next
+	// checkpoint. Errors: port_refused if nobody listens, too_many_connections.
+	Dial(ctx context.Context, port uint16) (Conn, error)
+}
+
+// Conn is a stream of bytes in both directions.
+type Conn interface {
+	net.Conn
+	CloseWrite() error
 }
 
 // The occasions that a workspace may have hooks for. Those of an occasion are the executable files in /etc/perdure/hooks/OCCASION.d whose names have letters, digits, '_' and

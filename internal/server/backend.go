@@ -16,6 +16,7 @@ import (
 type Backend struct {
 	Sessions    Sessions
 	Settings    Settings
+	Ports       Ports
 	Events      Events
 	Execs       Execs
 	Files       Files
@@ -41,6 +42,13 @@ type Sessions interface {
 	StopSession(ctx context.Context, ref string) (api.Session, error)
 	// ResumeSession reverses any of pause, suspend and stop. Resuming what runs changes nothing.
 	ResumeSession(ctx context.Context, ref string) (api.Session, error)
+}
+
+// Ports forwards ports into workspaces.
+type Ports interface {
+	ForwardPort(ctx context.Context, ref string, req api.ForwardPort) (api.Port, error)
+	ListPorts(ctx context.Context, ref string) (api.List[api.Port], error)
+	RemovePort(ctx context.Context, ref string, local uint16) error
 }
 
 // Settings changes what can be changed of sessions.

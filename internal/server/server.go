@@ -105,6 +105,7 @@ func (s *Server) routes() {
 	s.execRoutes()
 	s.attachRoutes()
 	s.fileRoutes()
+	s.portRoutes()
 	s.tarRoutes()
 	s.checkpointRoutes()
 	s.imageRoutes()

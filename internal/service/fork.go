@@ -98,7 +98,7 @@ func (l *live) makeChild(ctx context.Context, r *restore, c *child) error {
 	}
 	c.drafts = append([]event.Draft{
 		{Type: event.SessionCreated, Data: event.SessionCreatedData{
-			Name: c.name, Goal: st.Goal, WorkspaceID: id.NewWorkspace(), Spec: st.Spec,
+			Name: c.name, Goal: st.Goal, WorkspaceID: id.NewWorkspace(), Spec: withoutPorts(st.Spec),
 			Fork: &event.ForkOrigin{ParentID: r.manifest.SessionID, CheckpointID: r.manifest.ID, CutSeq: r.manifest.CutSeq},
 		}},
 	}, resumed(event.WorkspaceResumedData{SandboxID: sb.ID(), CheckpointID: r.manifest.ID, Report: report})...)

@@ -95,7 +95,7 @@ func (s *Service) ConfigureSession(ctx context.Context, ref string, req api.Conf
 		if i := idleOf(after); i != nil {
 			next = *i
 		}
-		if _, err := l.append(ctx, event.Draft{Type: event.SessionConfigured, Data: event.SessionConfiguredData{Idle: next}}); err != nil {
+		if _, err := l.append(ctx, event.Draft{Type: event.SessionConfigured, Data: event.SessionConfiguredData{Idle: next, Ports: l.state().Spec.Ports}}); err != nil {
 			return api.Session{}, err
 		}
 		if l.current() != nil {

@@ -30,7 +30,8 @@ type live struct {
 
 	starts starts // of commands
 
-	configuring sync.Mutex // held while what holds for the session is read and changed; taken before appendMu
+	portConns   chan struct{} // a slot for each connection to a forwarded port
+	configuring sync.Mutex    // held while what holds for the session is read and changed; taken before appendMu
 
 	mu       sync.Mutex // guards the fields below
 	sandbox  sandbox.Sandbox
@@ -53,7 +54,7 @@ type live struct {
 func newLive(s *Service, sid id.Session) *live {
 	l := &live{
 		svc: s, id: sid, ops: make(chan struct{}, 1), changed: make(chan struct{}, 1), bump: make(chan struct{}),
-		watchers: map[chan agent.Delta]struct{}{},
+		watchers: map[chan agent.Delta]struct{}{}, portConns: make(chan struct{}, maxPortConns),
 	}
 	l.ops <- struct{}{}
 	return l

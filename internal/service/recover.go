@@ -62,6 +62,9 @@ func (s *Service) Recover(ctx context.Context) error {
 	if unread == 0 {
 		s.sweepLater()
 	}
+	for _, row := range rows {
+		s.listenAgain(ctx, row.ID, row.Spec.Ports)
+	}
 	s.goroutine(func(ctx context.Context) { s.idle.Run(ctx, looksAtATime, s.look) })
 	s.goroutine(s.archive)
 	return nil

@@ -93,6 +93,8 @@ type Service struct {
 	idle  *idle.Scheduler // of the sessions that have a sandbox
 	meter *idle.Meter
 
+	forwards forwards
+
 	mu      sync.Mutex // guards what follows
 	lives   map[id.Session]*live
 	using   map[id.Checkpoint]int // how many restores there are of each
@@ -108,6 +110,7 @@ func New(ctx context.Context, cfg Config) *Service {
 	return &Service{
 		cfg: cfg, checkpoints: checkpoint.NewStore(cfg.Dirs, cfg.Images), owner: id.NewLease(), started: cfg.Clock.Now(),
 		idle: idle.NewScheduler(cfg.Clock), meter: idle.NewMeter(cfg.Clock), run: run, stop: stop, lives: map[id.Session]*live{}, using: map[id.Checkpoint]int{},
+		forwards: forwards{open: map[uint16]*forward{}},
 	}
 }
 

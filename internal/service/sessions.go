@@ -269,6 +269,7 @@ func (s *Service) deleteSession(ctx context.Context, l *live) error {
 		}
 		deleted = true // and so it stays, whatever fails now: the next start removes what is left
 		s.at("session.deleted")
+		s.unforward(l, func(event.Port) bool { return true })
 		l.mu.Lock()
 		l.gone = errGone
 		close(l.bump)

@@ -91,7 +91,7 @@ func FoldSummary(s Summary, e event.Event) (Summary, error) {
 	case *event.CheckpointCreatedData:
 		s.Workspace.Base = d.CheckpointID
 	case *event.SessionConfiguredData:
-		s.Spec.Idle = &d.Idle
+		s.Spec.Idle, s.Spec.Ports = &d.Idle, d.Ports
 	case *event.LimitData, *event.CheckpointDurableData, *event.CheckpointFailedData, *event.CheckpointDeletedData:
 	default:
 		s.foldWork(e, d)

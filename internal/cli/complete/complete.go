@@ -36,7 +36,7 @@ const (
 
 // arguments are those of each command, by its path; the last one holds for all that follow if it is of any number.
 var arguments = map[string][]kind{
-	"cancel": {session}, "set": {session}, "events": {session}, "show": {session}, "timeline": {session}, "transcript": {session}, "verify": {session}, "recover": {session}, "wait": {session}, "undo": {session},
+	"cancel": {session}, "set": {session}, "port": {session, other}, "port ls": {session}, "port rm": {session, other}, "events": {session}, "show": {session}, "timeline": {session}, "transcript": {session}, "verify": {session}, "recover": {session}, "wait": {session}, "undo": {session},
 	"checkpoint": {session}, "checkpoints": {session}, "checkpoints ls": {session}, "ps": {session}, "send": {session}, "python": {session}, "shell": {session},
 	"pause": {sessions}, "suspend": {sessions}, "stop": {sessions}, "resume": {sessions}, "rm": {sessions},
 	"exec": {session, other}, "kill": {session, other}, "fork": {point}, "export": {point}, "rollback": {session, checkpoint}, "diff": {point, point}, "checkpoints rm": {points}, "cp": {location, location},

@@ -49,6 +49,7 @@ type Guest struct {
 	uploads  map[string]*upload
 	watches  map[uint64]*watch
 	link     *link // the live connection, or nil
+	tunnels  map[*tunnel]struct{}
 }
 
 // Run runs a guest until ctx ends. It fails only if it cannot begin.
@@ -71,6 +72,7 @@ func Run(ctx context.Context, cfg Config) error {
 			case unix.SIGCHLD:
 				g.reaper.poke()
 			case unix.SIGUSR1: // sent after a checkpoint or restore: the connection is dead and does not know it
+				g.dropTunnels()
 				g.dropLink()
 			}
 		}
@@ -99,6 +101,7 @@ func newGuest(cfg Config) (*Guest, error) {
 		cfg: cfg, id: hex.EncodeToString(name[:]), log: cfg.Log, out: newOutbox(), redial: make(chan struct{}, 1),
 		execs: map[string]*command{}, requests: map[uint64]*request{}, interps: map[string]*interp{},
 		uploads: map[string]*upload{}, watches: map[uint64]*watch{},
+		tunnels: map[*tunnel]struct{}{},
 	}
 	g.reaper = newReaper()
 	return g, nil

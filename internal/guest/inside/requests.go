@@ -113,6 +113,8 @@ func (g *Guest) handle(r wire.Request) (any, []byte, error) {
 		return with(r, func(a wire.ConfineArgs) (any, error) { return nil, g.confine(a) })
 	case wire.MethodRelieve:
 		return with(r, g.relieve)
+	case wire.MethodDial:
+		return with(r, g.tunnel)
 	case wire.MethodHooks:
 		return with(r, g.runHooks)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"net"
 	"sync"
@@ -38,6 +39,7 @@ type Link struct {
 	cfg      Config
 	hostID   string
 	listener *net.UnixListener
+	tunnels  *tunnels
 	ctx      context.Context // of the Link's own goroutines
 	cancel   context.CancelCauseFunc
 	work     sync.WaitGroup
@@ -67,15 +69,20 @@ func Open(ctx context.Context, cfg Config) (*Link, error) {
 	if err != nil {
 		return nil, errdefs.Wrap(err, errdefs.Unavailable, "link_listen", "listening for the guest on %s", cfg.Socket)
 	}
+	ports, err := newTunnels(cfg.Socket + wire.TunnelSuffix)
+	if err != nil {
+		return nil, errdefs.Wrap(errors.Join(err, listener.Close()), errdefs.Unavailable, "link_listen", "listening for the guest beside %s", cfg.Socket)
+	}
 	var host [16]byte
 	rand.Read(host[:]) // never fails, by its documentation
 	l := &Link{
-		cfg: cfg, hostID: hex.EncodeToString(host[:]), listener: listener, greeting: make(chan struct{}, maxGreeting), changed: make(chan struct{}),
+		cfg: cfg, hostID: hex.EncodeToString(host[:]), listener: listener, tunnels: ports, greeting: make(chan struct{}, maxGreeting), changed: make(chan struct{}),
 		pending: map[uint64]*call{}, watches: map[uint64]*watch{}, starting: map[id.Exec]*call{},
 	}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	l.work.Add(1)
+	l.work.Add(2)
 	go l.accept()
+	go l.acceptTunnels()
 	return l, nil
 }
 
@@ -122,6 +129,7 @@ func (l *Link) Drop() {
 func (l *Link) Dead(cause string) {
 	l.fail(errdefs.New(errdefs.Unavailable, "sandbox_dead", "the sandbox is dead: %s", cause))
 	l.Drop()
+	l.tunnels.drop()
 	if _, err := l.cfg.Spool.MarkLost(cause); err != nil {
 		l.cfg.Log.Error("marking commands as lost", "err", err)
 	}
@@ -131,8 +139,9 @@ func (l *Link) Dead(cause string) {
 func (l *Link) Close() error {
 	l.fail(errdefs.New(errdefs.Unavailable, "link_closed", "the link to the sandbox was closed"))
 	l.cancel(errDropped)
-	err := l.listener.Close()
+	err := errors.Join(l.listener.Close(), l.tunnels.listener.Close())
 	l.Drop()
+	l.tunnels.drop()
 	l.work.Wait()
 	return err
 }

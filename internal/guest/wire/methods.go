@@ -24,6 +24,7 @@ const (
 	MethodRestored    = "restored"     // RestoredArgs → RestoredResult
 	MethodConfine     = "confine"      // ConfineArgs → nothing; an error says why the limit does not hold
 	MethodRelieve     = "relieve"      // RelieveArgs → RelieveResult
+	MethodDial        = "dial"         // DialArgs → nothing, once the guest has connected both ends
 	MethodHooks       = "hooks"        // HooksArgs → HooksResult
 )
 

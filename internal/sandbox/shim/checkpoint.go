@@ -148,6 +148,7 @@ func (s *server) cut(ctx context.Context, req checkpointStart, cutFiles func(ctx
 // reconnect makes the guest dial again: saving broke its socket, but its blocked read does not notice.
 func (s *server) reconnect(ctx context.Context) error {
 	s.guest.Drop()
+	s.guest.DropTunnels()
 	s.stale = false
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()

@@ -286,6 +286,7 @@ func (s *server) handler() http.Handler {
 	handle(mux, pathLend, s.lend)
 	handle(mux, pathReclaim, s.takeBack)
 	handle(mux, pathReport, s.restoreReport)
+	mux.HandleFunc("POST "+pathDial, s.dial)
 	handle(mux, pathHooks, s.guest.Hooks)
 	mux.HandleFunc("POST "+pathCheckpoint, s.checkpoint)
 	s.execRoutes(mux)

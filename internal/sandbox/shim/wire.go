@@ -24,6 +24,7 @@ const (
 	pathReclaim    = "/reclaim"
 	pathReport     = "/restore-report"
 	pathHooks      = "/hooks"
+	pathDial       = "/dial" // becomes a stream of bytes in both directions, see dial.go
 
 	pathExecStart  = "/exec/start"
 	pathExecRun    = "/exec/run"

@@ -37,6 +37,7 @@ type session struct {
 	api.Session
 	events  []api.Event
 	deltas  []api.Delta
+	ports   []api.Port
 	deleted bool
 }
 
@@ -47,7 +48,7 @@ func New(root string) *Backend {
 
 // Server is the Backend as the server takes it.
 func (b *Backend) Server() server.Backend {
-	return server.Backend{Sessions: b, Settings: b, Events: b, Execs: b, Files: b, Checkpoints: b, System: b, Images: b}
+	return server.Backend{Sessions: b, Settings: b, Ports: b, Events: b, Execs: b, Files: b, Checkpoints: b, System: b, Images: b}
 }
 
 // notify wakes everybody who waits. b.mu is held.

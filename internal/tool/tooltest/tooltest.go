@@ -84,6 +84,11 @@ func (s *Sandbox) Checkpoint(context.Context, sandbox.CheckpointRequest) (sandbo
 // Hooks runs none.
 func (s *Sandbox) Hooks(context.Context, sandbox.Hooks) ([]sandbox.HookRun, error) { return nil, nil }
 
+// Dial fails: nobody listens.
+func (s *Sandbox) Dial(_ context.Context, port uint16) (sandbox.Conn, error) {
+	return nil, errdefs.New(errdefs.Unavailable, "port_refused", "nobody listens on port %d", port)
+}
+
 // RestoreReport fails: it was never restored.
 func (s *Sandbox) RestoreReport(context.Context) (sandbox.RestoreReport, error) {
 	return sandbox.RestoreReport{}, errdefs.New(errdefs.NotFound, "not_restored", "this sandbox was booted, not restored")
