@@ -109,6 +109,13 @@ func TestN1_TheFirstRequestToASleepingPortIsAnswered(t *testing.T) {
 	if list, err := w.svc.ListPorts(w.ctx(), f.Data[0].ID); err != nil || len(list.Data) != 0 {
 		t.Errorf("a fork has the ports %+v, %v", list, err)
 	}
+	cs, err := w.svc.ListCheckpoints(w.ctx(), "a", api.Page{}) // what is being stored while all goes is removed by the next start only
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cs.Data {
+		w.durable("a", c.ID)
+	}
 	if err := w.svc.DeleteSession(w.ctx(), "a"); err != nil {
 		t.Fatal(err)
 	}
