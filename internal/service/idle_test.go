@@ -207,15 +207,10 @@ func TestI1_WhoIsAtWorkIsNotIdle(t *testing.T) {
 	w.finish("waits", "waits")
 	w.wait("computes", "paused") // within its seconds
 	for name := range busy {
-		w.want(w.sources(name), "")
+		w.fallAsleep(clk, name, pauses, "paused")
 	}
-	clk.Forward(pauses)
 	for name := range busy {
-		w.wait(name, "paused")
-	}
-	clk.Forward(suspends)
-	for name := range busy {
-		w.wait(name, "suspended")
+		w.fallAsleep(clk, name, suspends, "suspended")
 		reason, actor := w.why(name, event.WorkspaceSuspended)
 		w.want(reason, "idle for 30m")
 		w.want(actor, "perdure")

@@ -509,6 +509,13 @@ func (m *imported) drafts(next checkpoint.Manifest, hash string) []event.Draft {
 			Original: m.header.Checkpoint.ID, CutSession: next.SessionID, CutSeq: next.CutSeq, Memory: m.memory, ExportedAt: event.Stamp(m.header.CreatedAt),
 		}},
 	}
+	if len(m.state.Spec.Ports) > 0 { // this machine's addresses are not for an archive to take
+		d := event.SessionConfiguredData{}
+		if i := m.state.Spec.Idle; i != nil {
+			d.Idle = *i
+		}
+		out = append(out, event.Draft{Type: event.SessionConfigured, Data: d})
+	}
 	for _, c := range m.state.Checkpoints {
 		out = append(out, event.Draft{Type: event.CheckpointDeleted, Data: event.CheckpointDeletedData{CheckpointID: c.ID, Reason: "not in the archive"}})
 	}

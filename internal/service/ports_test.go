@@ -190,7 +190,9 @@ func TestPortsCarryBytes(t *testing.T) {
 	}
 	all.Wait()
 	w.want(w.sh("a", "echo on"), "on")
-	w.want(w.get("a").Workspace.IdleReasons[0].Source, "port")
+	if busy := w.sources("a"); !strings.HasSuffix(busy, "port") {
+		t.Errorf("it is kept awake by %q", busy)
+	}
 	// A suspend and a rollback end what is open, in time and on both sides.
 	for _, end := range []func() error{
 		func() error { _, err := w.svc.SuspendSession(w.ctx(), "a"); return err },
@@ -321,5 +323,26 @@ func TestPortsOfOthers(t *testing.T) {
 	until(false)
 	if n := w.count("a", event.SessionConfigured); n != 1 {
 		t.Errorf("the log tells of %d changes of ports", n)
+	}
+}
+
+// TestAnArchiveTakesNoPorts imports a session that has a forwarded port where it comes from.
+func TestAnArchiveTakesNoPorts(t *testing.T) {
+	w, _ := newIdleWorld(t)
+	before := w.sleepy("a")
+	p := w.forward("a", 8000)
+	if _, err := w.svc.SuspendSession(w.ctx(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	w.imports(w.export("a", api.ExportSession{}), api.ImportSession{Name: "b"})
+	w.restart()
+	if list, err := w.svc.ListPorts(w.ctx(), "b"); err != nil || len(list.Data) != 0 {
+		t.Errorf("it has the ports %+v, %v", list, err)
+	}
+	if list, err := w.svc.ListPorts(w.ctx(), "a"); err != nil || len(list.Data) != 1 || list.Data[0] != p {
+		t.Errorf("the original has the ports %+v, %v", list, err)
+	}
+	if s := w.get("b"); s.Idle != before.Idle {
+		t.Errorf("its policy is %+v, was %+v", s.Idle, before.Idle)
 	}
 }
