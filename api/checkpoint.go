@@ -15,7 +15,7 @@ type Checkpoint struct {
 	SessionID   string    `json:"session_id"`
 	Seq         uint64    `json:"seq" doc:"The log position of the cut."`
 	State       string    `json:"state" enum:"warm,durable,failed"`
-	Kind        string    `json:"kind" doc:"user, agent, suspend, stop, undo or fork."`
+	Kind        string    `json:"kind" doc:"user, agent, suspend, stop, undo, fork or export."`
 	Message     string    `json:"message"`
 	Keep        bool      `json:"keep" doc:"Not subject to retention."`
 	CreatedAt   time.Time `json:"created_at"`

@@ -24,6 +24,7 @@ const (
 const (
 	LogsDir      = "logs/"
 	LayersDir    = "layers/"
+	EngineDir    = "engine/"
 	MemoryDir    = "memory/"
 	SpoolDir     = "spool/"
 	ArtifactsDir = "artifacts/"
@@ -42,7 +43,7 @@ func partOf(name string) string {
 // order says where a part may stand. Parts never go back.
 func order(part string) int {
 	first, _, _ := strings.Cut(part, "/")
-	return slices.Index([]string{headerName, "logs", "checkpoint", "layers", "memory", "spool", "artifacts", trailerName}, first)
+	return slices.Index([]string{headerName, "logs", "checkpoint", "layers", "engine", "memory", "spool", "artifacts", trailerName}, first)
 }
 
 // digest hashes the members of a stream, part by part. A member counts with a line that describes it and with its contents:

@@ -7,6 +7,7 @@
 //	logs/SESS.jsonl           each log, an event a line as the API has it: ancestors first, the session itself last
 //	checkpoint/manifest.json  of the checkpoint, as it was stored
 //	layers/LAYER/…            its file layers, bottom first, see layer.Entry
+//	engine/…                  the driver's own files that the image needs, see sandbox.Driver
 //	memory/…                  the engine's image
 //	spool/…                   output of the commands that ran at the cut
 //	artifacts/…               what transcripts name

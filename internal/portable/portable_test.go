@@ -58,7 +58,7 @@ func stream(t testing.TB) []byte {
 	if err := w.Bytes("memory/pages.img", bytes.Repeat([]byte("pages"), 1000)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.File("logs/late.jsonl", 0); err == nil {
+	if _, err := w.File("logs/late.jsonl", 0, time.Time{}); err == nil {
 		t.Error("a member went where it does not belong")
 	}
 	if err := w.Close(); err != nil {

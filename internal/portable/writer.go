@@ -38,7 +38,7 @@ const windowSize = 8 << 20
 
 // Bytes writes a member that is in memory.
 func (w *Writer) Bytes(name string, b []byte) error {
-	f, err := w.File(name, int64(len(b)))
+	f, err := w.File(name, int64(len(b)), time.Unix(0, 0))
 	if err != nil {
 		return err
 	}
@@ -47,8 +47,8 @@ func (w *Writer) Bytes(name string, b []byte) error {
 }
 
 // File begins a member of size bytes, which the caller writes to what is returned.
-func (w *Writer) File(name string, size int64) (io.Writer, error) {
-	return w.Add(&tar.Header{Format: tar.FormatPAX, Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: size, ModTime: time.Unix(0, 0)})
+func (w *Writer) File(name string, size int64, modified time.Time) (io.Writer, error) {
+	return w.Add(&tar.Header{Format: tar.FormatPAX, Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: size, ModTime: modified})
 }
 
 // Add begins any member. h.Size bytes are to be written to what is returned.

@@ -24,6 +24,7 @@ package sandbox
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"perdure.dev/perdure/internal/id"
@@ -47,6 +48,11 @@ type Driver interface {
 	// Recover returns the sandbox whose state directory is given: a running one, or a dead one with its cause.
 	// It fails with sandbox_not_found when the directory holds no trace of one.
 	Recover(ctx context.Context, stateDir string) (Sandbox, error)
+	// Origin returns the files of the driver's own that an image needs to be restored by the same engine version elsewhere, such as the guest that runs in
+	// it: paths, by names that follow from the content.
+	Origin(ctx context.Context, image Image) (map[string]string, error)
+	// Provide takes in a file that Origin has named elsewhere, unless it is here. It does not trust it. Error: origin_invalid.
+	Provide(ctx context.Context, name string, modified time.Time, content io.Reader) error
 }
 
 // Capabilities says what a driver can do on this machine.

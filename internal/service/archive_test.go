@@ -287,3 +287,28 @@ func TestArchiveInTheMiddleOfATurn(t *testing.T) {
 	}
 	to.verified("a")
 }
+
+// TestArchiveOfAnotherBuild: the guest that runs in the memory is not the one that this build has, and comes along.
+func TestArchiveOfAnotherBuild(t *testing.T) {
+	from, to := newWorld(t), newWorld(t)
+	guest, err := os.ReadFile(from.bins.Guest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from.bins.Guest = filepath.Join(t.TempDir(), "perdure-guest")
+	if err := os.WriteFile(from.bins.Guest, append(guest, "another"...), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	from.restart()
+	from.create("a", "")
+	from.python("a", "x = 41")
+	to.imports(from.export("a", api.ExportSession{}), api.ImportSession{})
+	if s, err := to.svc.ResumeSession(to.ctx(), "a"); err != nil || len(s.ResumeReport.Devolved) > 0 {
+		t.Fatalf("%+v, %v", s.ResumeReport, err)
+	}
+	to.want(to.python("a", "x"), "41")
+	if _, err := to.svc.SuspendSession(to.ctx(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	to.want(to.python("a", "x"), "41")
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,6 +109,7 @@ type export struct {
 	raw       []byte
 	logs      []string // files
 	spool     []string // paths below dir
+	engine    map[string]string
 	artifacts []string // files
 	header    portable.Header
 }
@@ -149,6 +151,9 @@ func (x *export) collect(ctx context.Context) error {
 	}
 	if x.memory {
 		x.header.Bytes += m.MemoryBytes()
+		if err := x.collectEngine(ctx); err != nil {
+			return err
+		}
 	}
 	if err := x.collectLogs(ctx); err != nil {
 		return err
@@ -162,6 +167,25 @@ func (x *export) collect(ctx context.Context) error {
 			return err
 		}
 		x.header.Bytes += n
+	}
+	return nil
+}
+
+// collectEngine finds the driver's own files that the memory needs.
+func (x *export) collectEngine(ctx context.Context) error {
+	drv, err := x.s.driver(x.manifest.Environment.Driver)
+	if err != nil {
+		return err
+	}
+	if x.engine, err = drv.Origin(ctx, x.opened.Image); err != nil {
+		return err
+	}
+	for _, file := range x.engine {
+		info, err := os.Stat(file)
+		if err != nil {
+			return err
+		}
+		x.header.Bytes += info.Size()
 	}
 	return nil
 }
@@ -330,6 +354,11 @@ func (x *export) members(ctx context.Context, out *portable.Writer) error {
 			return err
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(x.engine)) {
+		if err := putFile(ctx, out, portable.EngineDir+name, x.engine[name]); err != nil {
+			return err
+		}
+	}
 	if x.opened != nil {
 		for _, file := range x.opened.ImageFiles() {
 			if err := putFile(ctx, out, portable.MemoryDir+filepath.Base(file), file); err != nil {
@@ -364,7 +393,7 @@ func putFile(ctx context.Context, out *portable.Writer, name, file string) error
 	if err != nil {
 		return err
 	}
-	w, err := out.File(name, info.Size())
+	w, err := out.File(name, info.Size(), info.ModTime())
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/checkpoint"
@@ -86,6 +87,13 @@ type imported struct {
 	building *layer.Builder
 	part     string
 	files    []string // of the memory
+	engine   []engineFile
+}
+
+// engineFile is one of the driver's own files that the memory needs.
+type engineFile struct {
+	name     string
+	modified time.Time
 }
 
 func (m *imported) own() *stagedLog { return m.logs[len(m.logs)-1] }
@@ -128,7 +136,7 @@ func (s *Service) hasImage(ctx context.Context, ref string) error {
 
 // unpack reads the whole stream into the staging directory. It returns nil only when its trailer has been verified.
 func (m *imported) unpack(ctx context.Context, in *portable.Reader) error {
-	for _, name := range []string{"logs", "layers", "memory", "home", "home/spool", "home/artifacts"} {
+	for _, name := range []string{"logs", "layers", "engine", "memory", "home", "home/spool", "home/artifacts"} {
 		if err := os.Mkdir(m.path(name), 0o700); err != nil {
 			return diskError(err, "make a directory for the import")
 		}
@@ -187,6 +195,15 @@ func (m *imported) member(ctx context.Context, e *portable.Member) error {
 	}
 	dir, name := path.Split(e.Name)
 	switch {
+	case dir == portable.EngineDir:
+		if !m.memory {
+			return nil
+		}
+		if !id.ValidExternal(name) || len(m.engine) >= maxEngineFiles {
+			return bad("the archive has a member %.100q", e.Name)
+		}
+		m.engine = append(m.engine, engineFile{name, e.Tar.ModTime})
+		return m.file(m.path("engine", name), e)
 	case dir == portable.MemoryDir:
 		if !m.memory {
 			return nil
@@ -306,7 +323,30 @@ func (m *imported) readManifest(ctx context.Context, e *portable.Member) error {
 	return nil
 }
 
-const maxManifest = 64 << 20 // bytes
+const (
+	maxManifest    = 64 << 20 // bytes
+	maxEngineFiles = 16
+)
+
+// provide gives the driver the files of its own that the memory needs. They are named by their content, and the driver holds them to that.
+func (m *imported) provide(ctx context.Context) error {
+	drv, err := m.s.driver(m.manifest.Environment.Driver)
+	if err != nil {
+		return err
+	}
+	for _, e := range m.engine {
+		f, err := os.Open(m.path("engine", e.name))
+		if err != nil {
+			return err
+		}
+		err = drv.Provide(ctx, e.name, e.modified, f)
+		f.Close()
+		if err != nil {
+			return diskFull(err)
+		}
+	}
+	return nil
+}
 
 // layer takes a path of a layer.
 func (m *imported) layer(e *portable.Member) error {
@@ -358,6 +398,9 @@ func (m *imported) settle(ctx context.Context) (err error) {
 		return err
 	}
 	if err := m.choose(ctx); err != nil {
+		return err
+	}
+	if err := m.provide(ctx); err != nil {
 		return err
 	}
 	cutHash, err := m.own().hashAt(m.manifest.CutSeq)

@@ -110,17 +110,6 @@ func (d *Driver) restore(ctx context.Context, spec sandbox.Spec, image sandbox.I
 	return d.launch(ctx, cfg)
 }
 
-// provided returns where this machine has a file of an image's origin: there, or in this driver's own cache, if the image comes from another.
-func (d *Driver) provided(path string) (string, error) {
-	for _, try := range []string{path, filepath.Join(d.opts.Cache, filepath.Base(path))} {
-		if _, err := os.Stat(try); err == nil {
-			return try, nil
-		}
-	}
-	return "", errdefs.New(errdefs.Conflict, sandbox.ImageRefused,
-		"the memory image does not fit this machine: it runs on %s, which is not here", filepath.Base(path))
-}
-
 // Rollback implements sandbox.Driver.
 func (d *Driver) Rollback(ctx context.Context, old sandbox.Sandbox, spec sandbox.Spec, image sandbox.Image) (sandbox.Sandbox, error) {
 	return shim.RestoreBeside(ctx, old, func(ctx context.Context) (*shim.Client, error) {

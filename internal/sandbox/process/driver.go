@@ -2,9 +2,11 @@ package process
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/layer"
@@ -122,6 +124,14 @@ func (d *Driver) Rollback(context.Context, sandbox.Sandbox, sandbox.Spec, sandbo
 func errMemory() error {
 	return errdefs.New(errdefs.Conflict, "memory_unsupported", "the process driver cannot keep memory").
 		WithHint("restore the files alone, or use --driver gvisor")
+}
+
+// Origin implements sandbox.Driver: there are no images.
+func (d *Driver) Origin(context.Context, sandbox.Image) (map[string]string, error) { return nil, nil }
+
+// Provide implements sandbox.Driver.
+func (d *Driver) Provide(_ context.Context, name string, _ time.Time, _ io.Reader) error {
+	return errdefs.New(errdefs.Invalid, "origin_invalid", "%.100q is no file of the driver %s", name, Name)
 }
 
 // Recover implements sandbox.Driver.
