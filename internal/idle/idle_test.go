@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,15 +112,10 @@ func TestMeterSeesAProcessThatComputes(t *testing.T) {
 	m := idle.NewMeter(clock.System{})
 	var load idle.Load
 	deadline := time.Now().Add(30 * time.Second)
-	stop := make(chan struct{})
-	defer close(stop)
+	var stop atomic.Bool
+	defer stop.Store(true)
 	go func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
+		for !stop.Load() {
 		}
 	}()
 	for !load.Computing {
