@@ -100,6 +100,9 @@ func (e *Engine) Unpause(context.Context) error {
 	return unix.Kill(e.proc.PID, unix.SIGCONT)
 }
 
+// Prepare implements shim.Engine.
+func (e *Engine) Prepare(context.Context, string) error { return nil }
+
 // Save implements shim.Engine: there is no memory to save, and a checkpoint is the cut of the files while all stands still.
 func (e *Engine) Save(context.Context, string) error { return nil }
 

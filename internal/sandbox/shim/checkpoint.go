@@ -98,6 +98,11 @@ func (s *server) cut(ctx context.Context, req checkpointStart, cutFiles func(ctx
 	}
 	// From here on the caller's death must not leave things half done.
 	ctx = context.WithoutCancel(ctx)
+	if before == sandbox.Running && !req.LeavePaused {
+		if err := s.engine.Prepare(ctx, req.Dir); err != nil {
+			s.log.Warn("nothing was saved ahead of a pause", "error", err)
+		}
+	}
 	limited, cancel := context.WithTimeout(ctx, stillnessLimit)
 	defer cancel()
 

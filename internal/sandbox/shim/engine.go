@@ -38,6 +38,9 @@ type Engine interface {
 	Start(ctx context.Context) error
 	Pause(ctx context.Context) error
 	Unpause(ctx context.Context) error
+	// Prepare does what of Save can be done in advance, while the sandbox runs. Save for the same directory follows, or the directory is emptied
+	// and the preparation forgotten with the next call of either. When it fails, Save has more to do.
+	Prepare(ctx context.Context, dir string) error
 	// Save writes the memory of the paused sandbox to files in dir. Afterwards the sandbox is still paused.
 	Save(ctx context.Context, dir string) error
 	// Nudge makes the guest notice that its socket is dead.

@@ -14,16 +14,15 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
-	gsandbox "gvisor.dev/gvisor/runsc/sandbox"
 
 	"perdure.dev/perdure/internal/clock"
 	"perdure.dev/perdure/internal/egress"
 	"perdure.dev/perdure/internal/egress/gateway"
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/sandbox"
+	"perdure.dev/perdure/internal/sandbox/gvisor/pages"
 	"perdure.dev/perdure/internal/sandbox/shim"
 )
 
@@ -44,6 +43,8 @@ type Engine struct {
 	hostFiles map[string]hostFile // see hostfiles.go
 	running   shim.Running
 	memory    *memoryGuard  // nil: memory is not limited
+	image     *pages.Image  // the last one, or that it was restored from; nil if there is none to compare with
+	saver     *pages.Saver  // of an image that Prepare has begun
 	ended     chan struct{} // closed when the sandbox process was reaped
 	cause     string        // valid once ended is closed
 	filesLost atomic.Bool   // see watchGofer
@@ -249,22 +250,6 @@ func (e *Engine) Pause(context.Context) error { return e.container.Pause() }
 // Unpause implements shim.Engine.
 func (e *Engine) Unpause(context.Context) error { return e.container.Resume() }
 
-// Save implements shim.Engine.
-func (e *Engine) Save(_ context.Context, dir string) error {
-	if err := e.mappedFiles(); err != nil { // before saving, which takes the mappings away
-		return err
-	}
-	err := e.container.Checkpoint(e.conf, dir, gsandbox.CheckpointOpts{
-		Compression:               statefile.CompressionLevelNone,
-		Resume:                    true,
-		ExcludeCommittedZeroPages: true,
-	})
-	if err != nil {
-		return err
-	}
-	return e.writeHostFiles(dir)
-}
-
 // Nudge implements shim.Engine: SIGUSR1 interrupts the guest's read.
 func (e *Engine) Nudge(context.Context) error {
 	return e.container.SignalContainer(unix.SIGUSR1, false)
@@ -293,6 +278,8 @@ func (e *Engine) Destroy(context.Context) error {
 		errs = append(errs, e.root.unmount())
 	}
 	errs = append(errs, <-network, closeLink(e.dir))
+	e.dropSaver()
+	e.forgetImage()
 	e.container, e.gateway, e.device, e.namespace, e.root = nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }

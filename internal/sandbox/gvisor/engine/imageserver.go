@@ -17,6 +17,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/state/stateipc"
 	"gvisor.dev/gvisor/pkg/unet"
 	"gvisor.dev/gvisor/pkg/urpc"
+
+	"perdure.dev/perdure/internal/sandbox/gvisor/pages"
 )
 
 // An image server gives the files of a memory image to the sandbox that is being restored from it. gVisor has the protocol for images that
@@ -46,28 +48,47 @@ type imageServer struct {
 
 // serveImage serves the image in dir to whoever has the returned end of a connection, until all copies of that are closed.
 func serveImage(dir string) (*os.File, error) {
-	files, err := stateipc.NewAsyncFileServer(&imageServer{dir: dir, opened: map[string]bool{}})
-	if err != nil {
-		return nil, err
-	}
-	server := urpc.NewServer()
-	server.Register(files)
+	end, _, err := serveFiles(&imageServer{dir: dir, opened: map[string]bool{}})
+	return end, err
+}
+
+// serveFiles serves files by gVisor's protocol to whoever has the returned end of a connection. The channel is closed when all copies of that are
+// closed, and the files too.
+func serveFiles(impl stateipc.AsyncFileServerImpl) (*os.File, <-chan struct{}, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		files.Stop()
-		return nil, err
+		return nil, nil, err
 	}
-	ours, err := unet.NewSocket(pair[0])
+	theirs, ended := os.NewFile(uintptr(pair[1]), "image"), make(chan struct{})
+	serve, err := fileServer(impl, pair[0])
 	if err != nil {
-		files.Stop()
-		return nil, errors.Join(err, unix.Close(pair[0]), unix.Close(pair[1]))
+		return nil, nil, errors.Join(err, theirs.Close())
 	}
 	// The goroutine ends with the connection, and that with the sandbox at the latest.
 	go func() {
+		defer close(ended)
+		serve()
+	}()
+	return theirs, ended, nil
+}
+
+// fileServer returns what serves files to the other end of a socket, until that is closed. It owns the socket.
+func fileServer(impl stateipc.AsyncFileServerImpl, socket int) (serve func(), err error) {
+	files, err := stateipc.NewAsyncFileServer(impl)
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(socket))
+	}
+	ours, err := unet.NewSocket(socket)
+	if err != nil {
+		files.Stop()
+		return nil, errors.Join(err, unix.Close(socket))
+	}
+	server := urpc.NewServer()
+	server.Register(files)
+	return func() {
 		_ = server.Handle(ours) // how a connection ends says nothing
 		server.Stop(0)
-	}()
-	return os.NewFile(uintptr(pair[1]), "image"), nil
+	}, nil
 }
 
 // Destroy implements stateipc.AsyncFileServerImpl.
@@ -80,11 +101,8 @@ func (s *imageServer) OpenWrite(name string) (stateio.AsyncWriter, error) {
 
 // OpenRead implements stateipc.AsyncFileServerImpl.
 func (s *imageServer) OpenRead(name string) (stateio.AsyncReader, error) {
-	bytes, parallel, workers := stateBytes, stateParallel, 1
 	switch name {
-	case checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName:
-	case checkpointfiles.PagesFileName:
-		bytes, parallel, workers = pageBytes, pageParallel, max(1, runtime.NumCPU()/2) // the others load the kernel, and run it
+	case checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName, checkpointfiles.PagesFileName:
 	default:
 		return nil, fmt.Errorf("read %s: %w", name, fs.ErrPermission)
 	}
@@ -93,18 +111,52 @@ func (s *imageServer) OpenRead(name string) (stateio.AsyncReader, error) {
 	if s.opened[name] {
 		return nil, fmt.Errorf("read %s again: %w", name, fs.ErrPermission)
 	}
-	f, err := os.Open(filepath.Join(s.dir, name))
+	r, err := openImageReader(s.dir, name)
 	if err != nil {
 		return nil, err
 	}
 	s.opened[name] = true
-	return newImageReader(f, bytes, parallel, workers), nil
+	return r, nil
 }
 
-// imageReader reads a file into memory files. It writes them, where others touch their pages by way of a mapping: that takes two thirds of
+func openImageReader(dir, name string) (*imageReader, error) {
+	if name == checkpointfiles.PagesFileName {
+		image, err := pages.Open(dir)
+		if err != nil {
+			return nil, err
+		}
+		return newImageReader(image, image.Parts, pageBytes, pageParallel, max(1, runtime.NumCPU()/2)), nil // the others load the kernel, and run it
+	}
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return newImageReader(f, wholeFile(f, info.Size()), stateBytes, stateParallel, 1), nil
+}
+
+// findParts calls its function for the parts of a stream of bytes, see pages.Image.Parts.
+type findParts func(offset, length int64, f func(pages.Part) error) (int64, error)
+
+// wholeFile is a stream that is the first bytes of a file.
+func wholeFile(f *os.File, size int64) findParts {
+	return func(offset, length int64, call func(pages.Part) error) (int64, error) {
+		length = min(length, size-offset)
+		if offset < 0 || length <= 0 {
+			return 0, nil
+		}
+		return length, call(pages.Part{Length: length, File: f, At: offset})
+	}
+}
+
+// imageReader reads a stream into memory files, which hold zeros before. It writes them, where others touch their pages by way of a mapping: that takes two thirds of
 // the time, and a memory file that the sandbox has shortened fails a write, where it would kill who touches it.
 type imageReader struct {
-	file     *os.File
+	source   io.Closer
+	parts    findParts
 	bytes    int
 	parallel int
 	queue    chan imageRead // never full: the server sees to it that no more than parallel are under way
@@ -124,10 +176,10 @@ type imageRead struct {
 	ranges []memmap.FileRange
 }
 
-// newImageReader returns a reader that owns file.
-func newImageReader(file *os.File, bytes, parallel, workers int) *imageReader {
+// newImageReader returns a reader that owns source.
+func newImageReader(source io.Closer, parts findParts, bytes, parallel, workers int) *imageReader {
 	r := &imageReader{
-		file: file, bytes: bytes, parallel: parallel,
+		source: source, parts: parts, bytes: bytes, parallel: parallel,
 		queue: make(chan imageRead, parallel), done: make(chan stateio.Completion, parallel),
 	}
 	for range workers {
@@ -140,7 +192,7 @@ func newImageReader(file *os.File, bytes, parallel, workers int) *imageReader {
 func (r *imageReader) Close() error {
 	close(r.queue)
 	r.workers.Wait()
-	err := r.file.Close()
+	err := r.source.Close()
 	for _, f := range r.destinations {
 		err = errors.Join(err, f.Close())
 	}
@@ -187,17 +239,7 @@ func (r *imageReader) AddReadv(id int, offset int64, _ uint64, to stateio.Destin
 
 // Wait implements stateio.AsyncReader.
 func (r *imageReader) Wait(cs []stateio.Completion, atLeast int) ([]stateio.Completion, error) {
-	for range atLeast {
-		cs = append(cs, <-r.done)
-	}
-	for {
-		select {
-		case c := <-r.done:
-			cs = append(cs, c)
-		default:
-			return cs, nil
-		}
-	}
+	return completions(r.done, cs, atLeast)
 }
 
 func (r *imageReader) work() {
@@ -208,27 +250,40 @@ func (r *imageReader) work() {
 	}
 }
 
-// read does one read, by way of buf, and returns how much it wrote. Where the file ends before, the error is io.EOF.
+// read does one read, by way of buf, and returns how much of it is done. Where the stream ends before, the error is io.EOF.
 func (r *imageReader) read(read imageRead, buf []byte) (int, error) {
-	size := 0
+	done, offset := 0, read.offset
 	for _, fr := range read.ranges {
-		size += int(fr.Length())
-	}
-	got, err := r.file.ReadAt(buf[:size], read.offset)
-	if err != nil && err != io.EOF {
-		return 0, err
-	}
-	written := 0
-	for _, fr := range read.ranges {
-		part := buf[written:min(written+int(fr.Length()), got)]
-		n, err := read.to.WriteAt(part, int64(fr.Start))
-		written += n
+		at := int64(fr.Start)
+		n, err := r.parts(offset, int64(fr.Length()), func(p pages.Part) error {
+			if err := copyPart(read.to, at, p, buf); err != nil {
+				return err
+			}
+			at += p.Length
+			return nil
+		})
+		done, offset = done+int(n), offset+n
 		if err != nil {
-			return written, err
+			return done, err
+		}
+		if n < int64(fr.Length()) {
+			return done, io.EOF
 		}
 	}
-	if written < size {
-		return written, io.EOF
+	return done, nil
+}
+
+// copyPart writes a part of a stream to a file. Zeros are there already.
+func copyPart(to *os.File, at int64, p pages.Part, buf []byte) error {
+	if p.File == nil {
+		return nil
 	}
-	return written, nil
+	if p.Length > int64(len(buf)) {
+		return fs.ErrInvalid
+	}
+	if _, err := p.File.ReadAt(buf[:p.Length], p.At); err != nil {
+		return err
+	}
+	_, err := to.WriteAt(buf[:p.Length], at)
+	return err
 }

@@ -14,7 +14,7 @@ import (
 	"perdure.dev/perdure/internal/sandbox/shim"
 )
 
-// Main is the program perdure-engine: "shim --dir DIR" runs a sandbox, with --spare one whose user is yet to come; "probe DIR" tells what is missing for one with files below DIR; everything else is
+// Main is the program perdure-engine: "shim --dir DIR" runs a sandbox, with --spare one whose user is yet to come; "probe DIR" tells what is missing for one with files below DIR; "image" reads for one, see serveImageFrom; everything else is
 // gVisor calling itself.
 func Main(ctx context.Context, args []string) int {
 	if len(args) < 2 {
@@ -37,6 +37,8 @@ func Main(ctx context.Context, args []string) int {
 			"gvisor":  New,
 			"process": process.NewEngine,
 		})
+	case imageCommand:
+		return imageMain(args[2:])
 	case "probe":
 		if len(args) < 3 { // a daemon of an earlier version asks
 			return probe(os.TempDir())

@@ -12,6 +12,8 @@ import (
 	"gvisor.dev/gvisor/runsc/container"
 	gsandbox "gvisor.dev/gvisor/runsc/sandbox"
 	"gvisor.dev/gvisor/runsc/specutils"
+
+	"perdure.dev/perdure/internal/sandbox/gvisor/pages"
 )
 
 // gVisor's own container.Restore takes an image in files. All that it does is done here by its own functions, but for the files.
@@ -64,22 +66,19 @@ func (i *introduction) close() {
 // Given files, the sandbox reads the pages with up to 128 threads. Each has the same right to a processor as the one thread that loads the
 // kernel's state, so where cores are few that thread comes last. Hence the image comes by way of the shim, which reads with few.
 //
-// Memory is charged to the control group of who first touches it. A sandbox with a limit therefore reads by itself.
+// Memory is charged to the control group of who first touches it. For a sandbox with a limit, a process in its control groups reads.
 func (e *Engine) restore(dir string, intro *introduction) error {
-	if limited(e.cfg) {
-		return e.container.Restore(e.conf, dir, false /* direct */, true /* background */, nil)
-	}
 	if intro == nil {
 		intro = e.introduce()
 		defer intro.close()
 	}
-	image, err := serveImage(dir)
+	image, err := e.serve(dir)
 	if err != nil {
 		return err
 	}
 	defer image.Close() // the sandbox has its copy
 	box := e.container.Sandbox
-	return startContainer(e.container, e.conf, "restore", func(*config.Config, *specs.Spec) error {
+	err = startContainer(e.container, e.conf, "restore", func(*config.Config, *specs.Spec) error {
 		if <-intro.done; intro.err != nil {
 			return intro.err
 		}
@@ -91,4 +90,22 @@ func (e *Engine) restore(dir string, intro *introduction) error {
 		box.Restored = true
 		return nil
 	}, box.RestoreSubcontainer)
+	if err != nil {
+		return err
+	}
+	restored, err := pages.Open(dir)
+	if err != nil {
+		e.log.Warn("the next image of the sandbox shares nothing with the last", "error", err)
+		return nil
+	}
+	e.keepImage(restored, dir)
+	return nil
+}
+
+// serve serves the image in dir to whoever has the returned end of a connection.
+func (e *Engine) serve(dir string) (*os.File, error) {
+	if !limited(e.cfg) {
+		return serveImage(dir)
+	}
+	return serveImageFrom(dir, e.cgroups())
 }

@@ -1,0 +1,361 @@
+package pages_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"perdure.dev/perdure/internal/sandbox/gvisor/pages"
+)
+
+// memory is a memory file, and what it should hold.
+type memory struct {
+	t    *testing.T
+	file *os.File
+	want []byte
+	rnd  *rand.Rand
+}
+
+func newMemory(t *testing.T, count int) *memory {
+	t.Helper()
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &memory{t: t, file: os.NewFile(uintptr(fd), "memory"), want: make([]byte, count*pages.Size), rnd: rand.New(rand.NewPCG(1, 2))}
+	t.Cleanup(func() { m.file.Close() })
+	if err := m.file.Truncate(int64(len(m.want))); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// fill writes random bytes into pages.
+func (m *memory) fill(first, count int) {
+	m.t.Helper()
+	b := m.want[first*pages.Size : (first+count)*pages.Size]
+	for i := range b {
+		b[i] = byte(m.rnd.Uint32())
+	}
+	m.write(first, count)
+}
+
+func (m *memory) clear(first, count int) {
+	m.t.Helper()
+	clear(m.want[first*pages.Size : (first+count)*pages.Size])
+	m.write(first, count)
+}
+
+func (m *memory) write(first, count int) {
+	m.t.Helper()
+	if _, err := m.file.WriteAt(m.want[first*pages.Size:(first+count)*pages.Size], int64(first*pages.Size)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// chain is images of one memory, each based on the one before.
+type chain struct {
+	t    *testing.T
+	root string
+	last *pages.Image
+	n    int
+}
+
+func newChain(t *testing.T) *chain {
+	c := &chain{t: t, root: t.TempDir()}
+	t.Cleanup(func() {
+		if c.last != nil {
+			c.last.Close()
+		}
+	})
+	return c
+}
+
+func (c *chain) kept() string { return filepath.Join(c.root, "kept") }
+
+// begin begins the next image.
+func (c *chain) begin() (*pages.Saver, string) {
+	c.t.Helper()
+	c.n++
+	dir := filepath.Join(c.root, fmt.Sprint(c.n))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		c.t.Fatal(err)
+	}
+	s, err := pages.Begin(dir, c.last, c.kept())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return s, dir
+}
+
+// end saves all of m and makes the image the last of the chain.
+func (c *chain) end(s *pages.Saver, dir string, m *memory) {
+	c.t.Helper()
+	runs, err := s.Save(pages.NewBuffers(), 0, m.file, 0, int64(len(m.want)))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	im, err := s.Finish(runs)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := im.LinkTo(dir, c.kept()); err != nil {
+		c.t.Fatal(err)
+	}
+	if c.last != nil {
+		c.last.Close()
+	}
+	c.last = im
+	c.is(dir, m)
+}
+
+func (c *chain) save(m *memory) string {
+	c.t.Helper()
+	s, dir := c.begin()
+	c.end(s, dir, m)
+	return dir
+}
+
+// is checks that the image in dir is what m should hold.
+func (c *chain) is(dir string, m *memory) {
+	c.t.Helper()
+	if !bytes.Equal(content(c.t, dir), m.want) {
+		c.t.Fatalf("the image in %s is not the memory", dir)
+	}
+}
+
+func content(t *testing.T, dir string) []byte {
+	t.Helper()
+	im, err := pages.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer im.Close()
+	var out []byte
+	for at, part := int64(0), int64(3*pages.Size+100); ; at += part { // parts that begin within pages
+		n, err := im.Parts(at, part, func(p pages.Part) error {
+			b := make([]byte, p.Length)
+			if p.File != nil {
+				if _, err := p.File.ReadAt(b, p.At); err != nil {
+					return err
+				}
+			}
+			out = append(out, b...)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n < part {
+			return out
+		}
+	}
+}
+
+// stored is how many bytes of sources there are in directories, linked ones once.
+func stored(t *testing.T, dirs ...string) int64 {
+	t.Helper()
+	seen := map[uint64]int64{}
+	for _, dir := range dirs {
+		names, err := filepath.Glob(filepath.Join(dir, "pages-*.img"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			var st unix.Stat_t
+			if err := unix.Stat(name, &st); err != nil {
+				t.Fatal(err)
+			}
+			seen[st.Ino] = st.Size
+		}
+	}
+	var sum int64
+	for _, n := range seen {
+		sum += n
+	}
+	return sum
+}
+
+func TestAnImageTakesWhatHasChanged(t *testing.T) {
+	m, c := newMemory(t, 1000), newChain(t)
+	m.fill(0, 600)
+	first := c.save(m)
+	if got := stored(t, first); got != 600*pages.Size {
+		t.Errorf("the first image takes %d pages, want 600", got/pages.Size)
+	}
+	m.fill(10, 1)
+	m.fill(300, 7)
+	m.clear(400, 20)
+	m.fill(900, 2)
+	second := c.save(m)
+	if got := stored(t, first, second) - stored(t, first); got != 10*pages.Size {
+		t.Errorf("the second image takes %d pages more, want 10", got/pages.Size)
+	}
+	third := c.save(m)
+	if got := stored(t, first, second, third) - stored(t, first, second); got != 0 {
+		t.Errorf("an image of the same memory takes %d bytes more", got)
+	}
+	if err := os.RemoveAll(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(second); err != nil {
+		t.Fatal(err)
+	}
+	c.is(third, m)
+}
+
+func TestZerosTakeNothing(t *testing.T) {
+	m, c := newMemory(t, 5000), newChain(t)
+	m.clear(0, 5000) // pages that are there, and hold nothing
+	if got := stored(t, c.save(m)); got != 0 {
+		t.Errorf("an image of zeros takes %d bytes", got)
+	}
+}
+
+// TestImagesOfAChangingMemory compares each image of a long chain with a model, and the space that the last ones take.
+func TestImagesOfAChangingMemory(t *testing.T) {
+	const count, images = 700, 60
+	m, c := newMemory(t, count), newChain(t)
+	m.fill(0, count)
+	var dirs []string
+	for range images {
+		for range 20 {
+			first := m.rnd.IntN(count)
+			n := 1 + m.rnd.IntN(min(9, count-first))
+			if m.rnd.IntN(4) == 0 {
+				m.clear(first, n)
+			} else {
+				m.fill(first, n)
+			}
+		}
+		s, dir := c.begin()
+		if m.rnd.IntN(2) == 0 {
+			if _, err := s.Precopy(context.Background(), 0, m.file); err != nil {
+				t.Fatal(err)
+			}
+			m.fill(m.rnd.IntN(count), 1) // while the copying goes on
+		}
+		c.end(s, dir, m)
+		dirs = append(dirs, dir)
+	}
+	last := dirs[len(dirs)-1]
+	if used := stored(t, last); used > 4*count*pages.Size {
+		t.Errorf("the last image holds on to %d pages, of a memory of %d", used/pages.Size, count)
+	}
+	entries, err := os.ReadDir(c.kept())
+	if err != nil || len(entries) > 66 {
+		t.Errorf("%d sources are kept (%v)", len(entries), err)
+	}
+}
+
+func TestPrecopyLeavesTheChangesToSave(t *testing.T) {
+	m, c := newMemory(t, 2000), newChain(t)
+	m.fill(0, 1500)
+	s, dir := c.begin()
+	written, err := s.Precopy(context.Background(), 0, m.file)
+	if err != nil || written != 1500*pages.Size {
+		t.Fatalf("%d pages copied ahead (%v), want 1500", written/pages.Size, err)
+	}
+	m.fill(3, 5)
+	m.clear(100, 5)
+	m.fill(1600, 2)
+	c.end(s, dir, m)
+	if got := stored(t, dir); got != 1502*pages.Size {
+		t.Errorf("the image takes %d pages, want 1502: what was copied too early is written over", got/pages.Size)
+	}
+}
+
+func TestPrecopyStops(t *testing.T) {
+	m, c := newMemory(t, 2000), newChain(t)
+	m.fill(0, 2000)
+	s, dir := c.begin()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := s.Precopy(ctx, 0, m.file); err == nil {
+		t.Error("it goes on without its context")
+	}
+	c.end(s, dir, m)
+}
+
+func TestImagesWithoutAMapAreRead(t *testing.T) {
+	m, c := newMemory(t, 50), newChain(t)
+	m.fill(0, 50)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "pages.img"), m.want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.is(dir, m)
+	im, err := pages.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := im.LinkTo(dir, c.kept()); err != nil {
+		t.Fatal(err)
+	}
+	c.last = im
+	next := c.save(m)
+	if got := stored(t, next); got != 50*pages.Size {
+		t.Errorf("the next image has %d pages of its own, want all 50", got/pages.Size)
+	}
+}
+
+func TestDamagedImagesAreRefused(t *testing.T) {
+	m, c := newMemory(t, 50), newChain(t)
+	m.fill(0, 50)
+	for name, damage := range map[string]func(t *testing.T, dir string){
+		"a changed map": func(t *testing.T, dir string) {
+			b, err := os.ReadFile(filepath.Join(dir, pages.MapName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b[len(b)/2] ^= 1
+			if err := os.WriteFile(filepath.Join(dir, pages.MapName), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a short source": func(t *testing.T, dir string) {
+			each(t, dir, func(name string) error { return os.Truncate(name, pages.Size) })
+		},
+		"no source": func(t *testing.T, dir string) { each(t, dir, os.Remove) },
+		"a link for a source": func(t *testing.T, dir string) {
+			each(t, dir, func(name string) error {
+				if err := os.Rename(name, name+".moved"); err != nil {
+					return err
+				}
+				return os.Symlink(name+".moved", name)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, dir := c.begin()
+			c.end(s, dir, m)
+			// Of its own, as after the last of a lineage.
+			damage(t, dir)
+			if im, err := pages.Open(dir); err == nil {
+				im.Close()
+				t.Error("it opens")
+			}
+		})
+		c.last.Close()
+		c.last = nil
+	}
+}
+
+func each(t *testing.T, dir string, f func(name string) error) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "pages-*.img"))
+	if err != nil || len(names) == 0 {
+		t.Fatal("no sources", err)
+	}
+	for _, name := range names {
+		if err := f(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
