@@ -47,8 +47,8 @@ func (c contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// hashDir hashes the files of a flat directory, several at a time.
-func hashDir(ctx context.Context, dir string) ([]File, int64, error) {
+// ofDir returns the files of a flat directory, several at a time.
+func (k *contents) ofDir(ctx context.Context, dir string) ([]File, int64, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, 0, err
@@ -58,7 +58,7 @@ func hashDir(ctx context.Context, dir string) ([]File, int64, error) {
 	g.SetLimit(2)
 	for i, e := range entries {
 		g.Go(func() error {
-			hash, size, err := hashFile(ctx, filepath.Join(dir, e.Name()))
+			hash, size, err := k.of(ctx, filepath.Join(dir, e.Name()))
 			files[i] = File{Name: e.Name(), Size: size, Hash: hash}
 			return err
 		})

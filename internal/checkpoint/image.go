@@ -3,16 +3,13 @@ package checkpoint
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
 
 	"perdure.dev/perdure/internal/errdefs"
@@ -50,14 +47,16 @@ func (s *Store) storeImage(ctx context.Context, m Manifest) error {
 		defer base.Close()
 		d.Adopt(base)
 	} else {
-		for _, f := range m.Memory.Files {
-			if err := s.storeFile(ctx, d, m, f); err != nil {
-				return err
-			}
+		done, err := s.storeFiles(ctx, d, m)
+		defer done()
+		if err != nil {
+			return err
 		}
 	}
 	s.dirs.At("image.stored")
-	_, _, err = d.Commit(ctx, string(m.ID), imageMeta{hash})
+	if _, _, err = d.Commit(ctx, string(m.ID), imageMeta{hash}); err == nil {
+		s.noteStored(m)
+	}
 	return err
 }
 
@@ -79,28 +78,7 @@ func (s *Store) sameImage(ctx context.Context, m Manifest) (*snapshot.Snapshot, 
 	if m.Memory.Of == "" {
 		return nil, nil
 	}
-	base, err := s.images.Open(ctx, m.lineage(), string(m.Memory.Of))
-	if code := errdefs.CodeOf(err); code == snapshot.CodeNotFound || code == snapshot.CodeCorrupt || code == snapshot.CodeKeyMissing {
-		return nil, nil // not there yet, or not any more: then the files are
-	}
-	return base, err
-}
-
-func (s *Store) storeFile(ctx context.Context, d *snapshot.Draft, m Manifest, want File) error {
-	f, err := os.OpenFile(filepath.Join(s.memoryDir(m.ID), want.Name), os.O_RDONLY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return corrupt(m.ID, "%s of its memory image cannot be read: %v", want.Name, err)
-	}
-	defer f.Close()
-	h := blake3.New()
-	ref, err := d.Add(ctx, want.Name, io.TeeReader(contextReader{ctx, f}, h))
-	if err != nil {
-		return err
-	}
-	if ref.Size != want.Size || hex.EncodeToString(h.Sum(nil)) != want.Hash {
-		return corrupt(m.ID, "%s of its memory image has been changed", want.Name)
-	}
-	return nil
+	return s.openStored(ctx, m.lineage(), m.Memory.Of)
 }
 
 // commitStored commits a draft whose image is only in the store.
@@ -197,12 +175,11 @@ func (s *Store) fetch(ctx context.Context, m Manifest) (err error) {
 		if ref, ok := image.Stream(f.Name); !ok || ref.Size != f.Size {
 			return corrupt(m.ID, "the stored image is another one")
 		}
-		if err := extract(ctx, image, filepath.Join(fresh, f.Name), f); err != nil {
+		if err := s.place(ctx, image, filepath.Join(fresh, f.Name), f); err != nil {
 			return err
 		}
 	}
 	dir := s.memoryDir(m.ID)
-	s.forget(m.ID)
 	if err := s.dirs.Trash(dir); err != nil { // what may be there is damaged
 		return err
 	}
@@ -210,11 +187,11 @@ func (s *Store) fetch(ctx context.Context, m Manifest) (err error) {
 	if err := os.Rename(fresh, dir); err != nil {
 		return err
 	}
-	now, err := s.look(dir)
-	if err != nil {
-		return err
+	for _, f := range m.Memory.Files { // each has just been verified
+		if err := s.contents.has(filepath.Join(dir, f.Name), f.Hash); err != nil {
+			return err
+		}
 	}
-	s.remember(now) // each of its chunks has just been verified
 	return nil
 }
 
@@ -230,15 +207,20 @@ func extract(ctx context.Context, image *snapshot.Snapshot, to string, want File
 	return cmp.Or(err, f.Close())
 }
 
-// verifyImage reads a checkpoint's memory wherever it is.
-func (s *Store) verifyImage(ctx context.Context, m Manifest, stored bool) error {
+// verifyImage reads a checkpoint's memory wherever it is, but for the files that read has, to which it adds.
+func (s *Store) verifyImage(ctx context.Context, m Manifest, stored bool, read map[inode]struct{}) error {
 	defer s.hold(m.ID)()
 	dir := s.memoryDir(m.ID)
 	_, err := os.Stat(dir)
 	if files := err == nil; files || !stored {
-		s.forget(m.ID)
+		s.contents.forget(dir, read)
 		if err := s.checkMemory(ctx, m, dir); err != nil {
 			return err
+		}
+		for _, f := range m.Memory.Files {
+			if at, _, err := look(filepath.Join(dir, f.Name)); err == nil {
+				read[at] = struct{}{}
+			}
 		}
 	}
 	if !stored {
@@ -283,19 +265,22 @@ func (s *Store) Shed(ctx context.Context, budget int64) (freed int64, err error)
 }
 
 // shed takes the directory away, unless it is held.
-func (s *Store) shed(c id.Checkpoint) (bool, error) {
-	s.mu.Lock()
-	if s.held[c] > 0 {
+func (s *Store) shed(c id.Checkpoint) (gone bool, err error) {
+	err = s.contents.across(s.memoryDir(c), func() error {
+		s.mu.Lock()
+		if s.held[c] > 0 {
+			s.mu.Unlock()
+			return nil
+		}
+		remove, err := s.dirs.Unlink(s.memoryDir(c))
 		s.mu.Unlock()
-		return false, nil
-	}
-	remove, err := s.dirs.Unlink(s.memoryDir(c))
-	s.mu.Unlock()
-	if err != nil {
-		return false, err
-	}
-	s.forget(c)
-	return true, remove()
+		if err != nil {
+			return err
+		}
+		gone = true
+		return remove()
+	})
+	return gone, err
 }
 
 // cachedImage is a checkpoint with a memory directory.
@@ -368,6 +353,7 @@ func (s *Store) Collect(ctx context.Context) error {
 // DestroyLineage deletes the images of a session that has been deleted with all its forks, their key first. It does nothing for a session that is not the
 // first of its lineage.
 func (s *Store) DestroyLineage(ctx context.Context, first id.Session) error {
+	s.forgetStored(func(l snapshot.Lineage, _ id.Checkpoint) bool { return l == snapshot.Lineage(first) })
 	return s.images.Destroy(ctx, snapshot.Lineage(first))
 }
 
@@ -389,6 +375,7 @@ func (s *Store) removeImage(ctx context.Context, m Manifest) error {
 	if err := s.images.Delete(ctx, m.lineage(), string(m.ID)); err != nil {
 		return err
 	}
+	s.forgetStored(func(_ snapshot.Lineage, c id.Checkpoint) bool { return c == m.ID })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changed[m.lineage()] = struct{}{}

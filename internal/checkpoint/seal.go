@@ -134,11 +134,12 @@ func (s *Store) readSealOf(c id.Checkpoint) (seal, error) {
 type Verification struct {
 	s      *Store
 	layers map[id.Layer]string // by their hashes
+	images map[inode]struct{}  // files of memory images that were read
 }
 
 // Verification begins one. It is for one goroutine.
 func (s *Store) Verification() *Verification {
-	return &Verification{s: s, layers: map[id.Layer]string{}}
+	return &Verification{s: s, layers: map[id.Layer]string{}, images: map[inode]struct{}{}}
 }
 
 // Checkpoint reads every byte of a checkpoint, but file layers that were read for another. It returns how much that was, and the first thing
@@ -156,7 +157,7 @@ func (v *Verification) Checkpoint(ctx context.Context, c id.Checkpoint, manifest
 	}
 	durable := err == nil
 	if m.Memory != nil {
-		if err := s.verifyImage(ctx, m, sealed.Image); err != nil {
+		if err := s.verifyImage(ctx, m, sealed.Image, v.images); err != nil {
 			return total, err
 		}
 	}
@@ -180,14 +181,4 @@ func (v *Verification) Checkpoint(ctx context.Context, c id.Checkpoint, manifest
 		return total, v.files(ctx, m, nil)
 	}
 	return total, nil
-}
-
-func (s *Store) forget(c id.Checkpoint) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name := range s.checked {
-		if filepath.Dir(filepath.Dir(name)) == s.dirs.Checkpoint(c) {
-			delete(s.checked, name)
-		}
-	}
 }

@@ -10,10 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/singleflight"
-	"golang.org/x/sys/unix"
 
 	"perdure.dev/perdure/internal/errdefs"
 	"perdure.dev/perdure/internal/event"
@@ -31,24 +29,19 @@ type Store struct {
 
 	fetching singleflight.Group // of images, by checkpoint
 
+	contents *contents // of memory images
+
 	mu      sync.Mutex                    // guards what follows
-	checked map[string]touched            // memory files whose content this process has checked, and how they looked then
+	stored  map[storedFile]id.Checkpoint  // one whose stored image has the file
 	held    map[id.Checkpoint]int         // how many use the memory directory
 	changed map[snapshot.Lineage]struct{} // lineages in which something was deleted since they were collected
-}
-
-// touched tells whether a file has been written since.
-type touched struct {
-	dev, ino     uint64
-	size         int64
-	mtime, ctime int64
 }
 
 // NewStore returns the store over dirs, which keeps memory images in images.
 func NewStore(dirs workspace.Dirs, images *snapshot.Store) *Store {
 	return &Store{
 		dirs: dirs, images: images, boot: bootID(),
-		checked: map[string]touched{}, held: map[id.Checkpoint]int{}, changed: map[snapshot.Lineage]struct{}{},
+		contents: newContents(), stored: map[storedFile]id.Checkpoint{}, held: map[id.Checkpoint]int{}, changed: map[snapshot.Lineage]struct{}{},
 	}
 }
 
@@ -96,16 +89,11 @@ func (d *Draft) MemoryDir() string {
 // Commit hashes the memory image and writes the manifest: from here on the checkpoint can be opened. It returns the manifest's hash.
 func (d *Draft) Commit(ctx context.Context, memory bool) (string, error) {
 	if memory {
-		before, err := d.store.look(d.MemoryDir())
-		if err != nil {
-			return "", err
-		}
-		files, total, err := hashDir(ctx, d.MemoryDir())
+		files, total, err := d.store.contents.ofDir(ctx, d.MemoryDir())
 		if err != nil {
 			return "", err
 		}
 		d.Manifest.Memory = &Memory{Bytes: total, Files: files}
-		d.store.remember(before)
 	} else {
 		d.Manifest.Memory = nil
 		if err := os.RemoveAll(d.MemoryDir()); err != nil {
@@ -137,10 +125,7 @@ func (d *Draft) Alias(ctx context.Context, of Manifest) (string, error) {
 	memory.Of = of.ID
 	d.Manifest.Memory = &memory
 	from := d.store.memoryDir(of.ID)
-	known := false
-	if before, err := d.store.look(from); err == nil {
-		known = d.store.unchanged(before)
-	}
+	d.store.contents.settle(from)
 	for _, f := range of.Memory.Files {
 		err := os.Link(filepath.Join(from, f.Name), filepath.Join(d.MemoryDir(), f.Name))
 		if errors.Is(err, fs.ErrNotExist) { // not kept as files
@@ -149,15 +134,7 @@ func (d *Draft) Alias(ctx context.Context, of Manifest) (string, error) {
 			return "", err
 		}
 	}
-	if known { // a link changes how a file looks, not what it holds
-		for _, dir := range []string{from, d.MemoryDir()} {
-			now, err := d.store.look(dir)
-			if err != nil {
-				return "", err
-			}
-			d.store.remember(now)
-		}
-	}
+	d.Settle()
 	return d.write()
 }
 
@@ -224,7 +201,8 @@ func (s *Store) Open(ctx context.Context, c id.Checkpoint, want string) (*Opened
 	if m.Memory == nil {
 		return &Opened{Manifest: m, close: func() {}}, nil
 	}
-	o := &Opened{Manifest: m, close: s.hold(c), Image: sandbox.Image{
+	release := s.hold(c)
+	o := &Opened{Manifest: m, close: func() { s.contents.settle(s.memoryDir(c)); release() }, Image: sandbox.Image{
 		Dir: s.memoryDir(c), Driver: m.Environment.Driver, Version: m.Environment.Version, Bytes: m.Memory.Bytes,
 	}}
 	if err := s.provide(ctx, m); err != nil {
@@ -238,17 +216,10 @@ func (s *Store) memoryDir(c id.Checkpoint) string {
 	return filepath.Join(s.dirs.Checkpoint(c), memoryName)
 }
 
-// checkMemory compares the memory image with the manifest. Files that this process has checked before and that nobody has touched
+// checkMemory compares the memory image with the manifest. Files that this process has read before and that nobody has touched
 // since are not read again.
 func (s *Store) checkMemory(ctx context.Context, m Manifest, dir string) error {
-	now, err := s.look(dir)
-	if err != nil {
-		return corrupt(m.ID, "its memory image cannot be read: %v", err)
-	}
-	if s.unchanged(now) && len(now) == len(m.Memory.Files) {
-		return nil
-	}
-	files, _, err := hashDir(ctx, dir)
+	files, _, err := s.contents.ofDir(ctx, dir)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -266,57 +237,18 @@ func (s *Store) checkMemory(ctx context.Context, m Manifest, dir string) error {
 	if len(files) > len(m.Memory.Files) {
 		return corrupt(m.ID, "its memory image has files that do not belong to it")
 	}
-	s.remember(now)
 	return nil
-}
-
-// look says how the files of dir look now.
-func (s *Store) look(dir string) (map[string]touched, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]touched{}
-	for _, e := range entries {
-		name := filepath.Join(dir, e.Name())
-		var st unix.Stat_t
-		if err := unix.Lstat(name, &st); err != nil {
-			return nil, &os.PathError{Op: "lstat", Path: name, Err: err}
-		}
-		out[name] = touched{st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
-	}
-	return out, nil
-}
-
-func (s *Store) remember(files map[string]touched) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, t := range files {
-		s.checked[name] = t
-	}
-}
-
-func (s *Store) unchanged(files map[string]touched) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, t := range files {
-		if was, ok := s.checked[name]; !ok || was != t || time.Now().UnixNano()-t.ctime < int64(time.Second/50) {
-			return false
-		}
-	}
-	return true
 }
 
 // Delete removes a checkpoint. Its layers stay until nothing refers to them, and the chunks of its image until Collect.
 func (s *Store) Delete(ctx context.Context, c id.Checkpoint) error {
-	s.forget(c)
 	// The image first: once the manifest is gone nobody knows where it is. Whose manifest is damaged keeps it until its lineage goes.
 	if m, err := s.Read(c, ""); err == nil && m.Memory != nil {
 		if err := s.removeImage(ctx, m); err != nil {
 			return err
 		}
 	}
-	return s.dirs.Trash(s.dirs.Checkpoint(c))
+	return s.contents.across(s.memoryDir(c), func() error { return s.dirs.Trash(s.dirs.Checkpoint(c)) })
 }
 
 // List returns every checkpoint that is complete on disk, and the ones that are not.

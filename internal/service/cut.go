@@ -195,14 +195,15 @@ func (l *live) sealNow(ctx context.Context, m checkpoint.Manifest) bool {
 		l.svc.shed(ctx)
 	}
 	l.svc.sealing.Unlock()
-	if ctx.Err() != nil {
-		return true // the next daemon goes on
-	}
 	if !l.has(m.ID) { // deleted meanwhile, perhaps before its image was stored
-		if err := l.svc.checkpoints.Unseal(ctx, m, l.svc.exists(ctx)); err != nil && ctx.Err() == nil {
+		undo := context.WithoutCancel(ctx) // a daemon that stops leaves nothing of it
+		if err := l.svc.checkpoints.Unseal(undo, m, l.svc.exists(undo)); err != nil {
 			l.svc.cfg.Logger.Warn("cannot delete the image of a deleted checkpoint", "checkpoint", m.ID, "error", err)
 		}
 		return true
+	}
+	if ctx.Err() != nil {
+		return true // the next daemon goes on
 	}
 	if err != nil && errdefs.KindOf(err) != errdefs.Corrupt {
 		l.svc.cfg.Logger.Warn("a checkpoint is not durable yet; this is tried again", "session", l.id, "checkpoint", m.ID, "error", err)

@@ -59,6 +59,33 @@ func (w *world) each(do func(name string), pattern ...string) {
 	}
 }
 
+// ownPages returns the file of pages that a checkpoint's image has and no earlier one's.
+func (w *world) ownPages(ckpt string) string {
+	w.t.Helper()
+	dirs, err := filepath.Glob(filepath.Join(w.dir, "checkpoints", "*", "memory")) // sorted, by when they were made
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	before := map[string]bool{}
+	for _, dir := range dirs {
+		names, err := filepath.Glob(filepath.Join(dir, "pages-*.img"))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, name := range names {
+			if base := filepath.Base(name); before[base] {
+				continue
+			} else if dir == filepath.Join(w.dir, "checkpoints", ckpt, "memory") {
+				return name
+			} else {
+				before[base] = true
+			}
+		}
+	}
+	w.t.Fatalf("%s has no pages of its own", ckpt)
+	return ""
+}
+
 func (w *world) remove(name string) {
 	w.t.Helper()
 	if err := os.RemoveAll(name); err != nil {
@@ -131,12 +158,12 @@ func TestRecover(t *testing.T) {
 		resume bool   // resume does not notice
 	}{
 		"a byte of the memory, in both of its images": {want: "two", damage: func(w *world, _, _, last string) {
-			w.flip(filepath.Join(w.dir, "checkpoints", last, "memory", "pages.img"))
+			w.flip(w.ownPages(last))
 			w.each(w.remove, "images", "*", "manifests", last)
 		}},
 		"the memory, also of the one before": {want: "one", damage: func(w *world, _, two, last string) {
 			for _, ck := range []string{two, last} {
-				w.flip(filepath.Join(w.dir, "checkpoints", ck, "memory", "pages.img"))
+				w.flip(w.ownPages(ck))
 				w.each(w.remove, "images", "*", "manifests", ck)
 			}
 		}},
@@ -206,7 +233,7 @@ func TestRecoverWithoutDamageLosesNothing(t *testing.T) {
 func TestRecoverFallsToFiles(t *testing.T) {
 	w := newWorld(t)
 	one, _, last := w.story("")
-	w.each(func(dir string) { w.remove(filepath.Join(dir, "pages.img")) }, "checkpoints", "*", "memory")
+	w.each(w.remove, "checkpoints", "*", "memory", "pages-*.img")
 	w.each(w.remove, "images", "*", "packs", "*")
 	r := w.rescue(api.RecoverSession{})
 	if r.CheckpointID != last || !slices.Equal(r.Layers, []string{"files", "transcript"}) || len(r.Skipped) != 3 || r.CutSeq != 0 {

@@ -89,6 +89,15 @@ func (d *Draft) Add(ctx context.Context, name string, r io.Reader) (_ Ref, err e
 // Adopt takes all streams of another snapshot of the lineage over, without reading them. That one stays open until Commit.
 func (d *Draft) Adopt(from *Snapshot) { d.streams = append(d.streams, from.Streams...) }
 
+// AdoptStream takes one stream of another snapshot of the lineage over, as Adopt does. It returns whether that snapshot has it.
+func (d *Draft) AdoptStream(from *Snapshot, name string) bool {
+	ref, ok := from.Stream(name)
+	if ok {
+		d.streams = append(d.streams, Stream{name, ref})
+	}
+	return ok
+}
+
 // put stores a chunk, unless the lineage has it.
 func (d *Draft) put(ctx context.Context, k kind, data []byte) (ID, error) {
 	id := d.l.secrets.id(k, data)
