@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"perdure.dev/perdure/api"
 	"perdure.dev/perdure/internal/sandbox/gvisor"
 	"perdure.dev/perdure/internal/sandbox/process"
@@ -113,6 +115,13 @@ func TestS4_ASessionCanLeaveADamagedCheckpoint(t *testing.T) {
 		t.Fatal(images, packs, err, perr)
 	}
 	for _, name := range append(images, packs...) {
+		var st unix.Stat_t
+		if err := unix.Stat(name, &st); err != nil {
+			t.Fatal(err)
+		}
+		if st.Nlink > 1 {
+			continue // pages that the good one has too
+		}
 		if err := os.Truncate(name, 1); err != nil {
 			t.Fatal(err)
 		}
