@@ -221,8 +221,4 @@ func (k *contents) prune() {
 	k.pruned = len(k.known)
 }
 
-// Settle is to be called when a driver has put an image into the draft's directory, and again when the sandbox has gone that it is of: the files that
-// images share are then not read again for having other links.
-func (d *Draft) Settle() { d.store.contents.settle(d.MemoryDir()) }
-
 func (s *Store) forget(c id.Checkpoint) { s.contents.forget(s.memoryDir(c), nil) }

@@ -134,7 +134,7 @@ func (d *Draft) Alias(ctx context.Context, of Manifest) (string, error) {
 			return "", err
 		}
 	}
-	d.Settle()
+	d.store.contents.settle(d.MemoryDir())
 	return d.write()
 }
 

@@ -416,7 +416,6 @@ func (l *live) putAway(ctx context.Context, q sleep) (checkpoint.Manifest, error
 		if err := l.svc.endSandbox(ctx, q.sandbox); err != nil {
 			return checkpoint.Manifest{}, err
 		}
-		d.Settle()
 	}
 	if err := l.finishSleep(ctx, j); err != nil {
 		return checkpoint.Manifest{}, err

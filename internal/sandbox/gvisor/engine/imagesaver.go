@@ -26,10 +26,6 @@ import (
 // The image of a sandbox comes to the shim by the protocol of the image server, the other way round: the sandbox hands over its memory file,
 // and says which of its pages make the image. The shim reads them, compares them with the image before, and writes what differs.
 
-// keptDir is where, below the state directory, the sources of the sandbox's last image have their links: the checkpoint that the image
-// belongs to may be deleted.
-const keptDir = "image"
-
 // How much of the memory a sandbox hands over at once.
 const (
 	saveBytes    = 1 << 20
@@ -83,7 +79,7 @@ func mainMemory(pid int) (*os.File, error) {
 // beginImage begins an image in dir, and gives up one that may have been begun.
 func (e *Engine) beginImage(dir string) (*pages.Saver, error) {
 	e.dropSaver()
-	return pages.Begin(dir, e.image, filepath.Join(e.dir, keptDir))
+	return pages.Begin(dir, e.image)
 }
 
 func (e *Engine) dropSaver() {
@@ -113,7 +109,7 @@ func (e *Engine) Save(_ context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	e.keepImage(image, dir)
+	e.keepImage(image)
 	return e.writeHostFiles(dir)
 }
 
@@ -140,13 +136,8 @@ func (e *Engine) saveTo(server *imageSaver) error {
 	return err
 }
 
-// keepImage makes an image in dir what the next is compared with, if it can be.
-func (e *Engine) keepImage(image *pages.Image, dir string) {
-	if err := image.LinkTo(dir, filepath.Join(e.dir, keptDir)); err != nil {
-		e.log.Warn("the next image of the sandbox shares nothing with the last", "error", err)
-		_ = image.Close() // it was only read
-		image = nil
-	}
+// keepImage makes an image what the next is compared with.
+func (e *Engine) keepImage(image *pages.Image) {
 	e.forgetImage()
 	e.image = image
 }

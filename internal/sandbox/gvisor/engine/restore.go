@@ -98,7 +98,7 @@ func (e *Engine) restore(dir string, intro *introduction) error {
 		e.log.Warn("the next image of the sandbox shares nothing with the last", "error", err)
 		return nil
 	}
-	e.keepImage(restored, dir)
+	e.keepImage(restored)
 	return nil
 }
 

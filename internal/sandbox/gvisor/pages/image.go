@@ -123,29 +123,3 @@ func (im *Image) Parts(offset, length int64, f func(Part) error) (int64, error) 
 	}
 	return done, nil
 }
-
-// LinkTo makes links to the image's sources in another directory of the file system, which is made; what else is in that goes. from is where
-// the image lies.
-func (im *Image) LinkTo(from, to string) error {
-	if err := os.MkdirAll(to, 0o700); err != nil {
-		return err
-	}
-	want := map[string]bool{}
-	for _, s := range im.Sources {
-		if s.Name == (Name{}) {
-			continue // of an image without a map, which nothing is shared with
-		}
-		name := s.Name.File()
-		want[name] = true
-		if err := os.Link(filepath.Join(from, name), filepath.Join(to, name)); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-	}
-	entries, err := os.ReadDir(to)
-	for _, e := range entries {
-		if !want[e.Name()] {
-			err = errors.Join(err, os.Remove(filepath.Join(to, e.Name())))
-		}
-	}
-	return err
-}

@@ -77,8 +77,6 @@ func newChain(t *testing.T) *chain {
 	return c
 }
 
-func (c *chain) kept() string { return filepath.Join(c.root, "kept") }
-
 // begin begins the next image.
 func (c *chain) begin() (*pages.Saver, string) {
 	c.t.Helper()
@@ -87,7 +85,7 @@ func (c *chain) begin() (*pages.Saver, string) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		c.t.Fatal(err)
 	}
-	s, err := pages.Begin(dir, c.last, c.kept())
+	s, err := pages.Begin(dir, c.last)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -103,9 +101,6 @@ func (c *chain) end(s *pages.Saver, dir string, m *memory) {
 	}
 	im, err := s.Finish(runs)
 	if err != nil {
-		c.t.Fatal(err)
-	}
-	if err := im.LinkTo(dir, c.kept()); err != nil {
 		c.t.Fatal(err)
 	}
 	if c.last != nil {
@@ -210,6 +205,31 @@ func TestAnImageTakesWhatHasChanged(t *testing.T) {
 	c.is(third, m)
 }
 
+// TestADeletedImageIsNotShared deletes the last image, and with it the only name of what it wrote.
+func TestADeletedImageIsNotShared(t *testing.T) {
+	m, c := newMemory(t, 100), newChain(t)
+	m.fill(0, 100)
+	first := c.save(m)
+	m.fill(20, 5)
+	second := c.save(m)
+	s, dir := c.begin() // which may be deleted while this is written
+	if err := os.RemoveAll(second); err != nil {
+		t.Fatal(err)
+	}
+	c.end(s, dir, m)
+	if got := stored(t, first, dir) - stored(t, first); got != 5*pages.Size {
+		t.Errorf("it takes %d pages more than the first, want 5", got/pages.Size)
+	}
+	for _, gone := range []string{first, dir} {
+		if err := os.RemoveAll(gone); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := stored(t, c.save(m)); got != 100*pages.Size {
+		t.Errorf("it has %d pages of its own, want all 100", got/pages.Size)
+	}
+}
+
 func TestZerosTakeNothing(t *testing.T) {
 	m, c := newMemory(t, 5000), newChain(t)
 	m.clear(0, 5000) // pages that are there, and hold nothing
@@ -248,9 +268,8 @@ func TestImagesOfAChangingMemory(t *testing.T) {
 	if used := stored(t, last); used > 4*count*pages.Size {
 		t.Errorf("the last image holds on to %d pages, of a memory of %d", used/pages.Size, count)
 	}
-	entries, err := os.ReadDir(c.kept())
-	if err != nil || len(entries) > 66 {
-		t.Errorf("%d sources are kept (%v)", len(entries), err)
+	if entries, err := os.ReadDir(last); err != nil || len(entries) > 67 {
+		t.Errorf("the last image has %d files (%v)", len(entries), err)
 	}
 }
 
@@ -268,6 +287,28 @@ func TestPrecopyLeavesTheChangesToSave(t *testing.T) {
 	c.end(s, dir, m)
 	if got := stored(t, dir); got != 1502*pages.Size {
 		t.Errorf("the image takes %d pages, want 1502: what was copied too early is written over", got/pages.Size)
+	}
+}
+
+// TestPrecopyOfMemoryThatIsYetToCome copies ahead of a memory that is being restored: of some pages there are holes, and of some zeros.
+func TestPrecopyOfMemoryThatIsYetToCome(t *testing.T) {
+	m, c := newMemory(t, 300), newChain(t)
+	m.fill(0, 300)
+	first := c.save(m)
+	all := bytes.Clone(m.want)
+	if err := unix.Fallocate(int(m.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 100*pages.Size); err != nil {
+		t.Fatal(err)
+	}
+	m.clear(150, 50)
+	s, dir := c.begin()
+	if _, err := s.Precopy(context.Background(), 0, m.file); err != nil {
+		t.Fatal(err)
+	}
+	copy(m.want, all)
+	m.write(0, 300)
+	c.end(s, dir, m)
+	if got := stored(t, first, dir) - stored(t, first); got != 0 {
+		t.Errorf("%d pages that came later were written again", got/pages.Size)
 	}
 }
 
@@ -293,9 +334,6 @@ func TestImagesWithoutAMapAreRead(t *testing.T) {
 	c.is(dir, m)
 	im, err := pages.Open(dir)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := im.LinkTo(dir, c.kept()); err != nil {
 		t.Fatal(err)
 	}
 	c.last = im

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,8 +27,6 @@ const (
 // Saver writes an image of memory. Precopy may be called before the memory stands still, Save for all of it when it does, and then Finish.
 type Saver struct {
 	dir     string
-	kept    string // where the sources of base lie
-	base    *Image // nil if there is none
 	sources []Source
 	files   []*os.File // of the sources of base, by their indexes; that of fresh is nil
 	fresh   int        // index of the source that is being written
@@ -39,14 +38,24 @@ type Saver struct {
 // table is where pages of memory are likely to be, sorted by place.
 type table []Run
 
-// Begin begins an image in dir. base is one of the same memory that is likely to have most of its pages, or nil; it stays the caller's, and has to stay
-// open until Finish or Discard. Its sources are linked from kept.
-func Begin(dir string, base *Image, kept string) (*Saver, error) {
-	s := &Saver{dir: dir, kept: kept, base: base}
+// Begin begins an image in dir. base is one of the same memory that is likely to have most of its pages, or nil. It stays the caller's, and has to stay
+// open until Finish or Discard; of its directory nothing is needed: what of it has been deleted everywhere is not shared.
+func Begin(dir string, base *Image) (*Saver, error) {
+	s := &Saver{dir: dir}
 	if base != nil {
 		s.sources = append(s.sources, base.Sources...)
 		s.files = base.files
-		s.hints = base.tables()
+		use := base.worthy()
+		for i := range use {
+			if !use[i] {
+				continue
+			}
+			err := linkFile(base.files[i], filepath.Join(dir, base.Sources[i].Name.File()))
+			if use[i] = err == nil; err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EMLINK) {
+				return nil, err
+			}
+		}
+		s.hints = base.tables(use)
 	}
 	s.fresh = len(s.sources)
 	var name Name
@@ -57,18 +66,27 @@ func Begin(dir string, base *Image, kept string) (*Saver, error) {
 	return s, err
 }
 
+// linkFile gives an open file a name. The error is fs.ErrNotExist if it has none left. See linkat(2).
+func linkFile(f *os.File, to string) error {
+	err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW)
+	if err != nil {
+		return &os.LinkError{Op: "link", Old: f.Name(), New: to, Err: err}
+	}
+	return nil
+}
+
 // Dir is where the image is written.
 func (s *Saver) Dir() string { return s.dir }
 
-// tables returns where the image's pages are, for each memory file, but for those in sources that are not worth keeping.
-func (im *Image) tables() []table {
+// worthy says of each source whether the image needs enough of it for the next image to share it.
+func (im *Image) worthy() []bool {
 	need := make([]int64, len(im.Sources))
 	for _, r := range im.Runs {
 		if r.Source != Zeros {
 			need[r.Source] += r.Pages
 		}
 	}
-	left := make([]int, 0, len(need)) // sources that are worth it
+	left := make([]int, 0, len(need))
 	for i, n := range need {
 		if im.Sources[i].Name != (Name{}) && n*weakest >= im.Sources[i].Pages && n > 0 {
 			left = append(left, i)
@@ -79,6 +97,11 @@ func (im *Image) tables() []table {
 	for _, i := range left[:min(len(left), mostSources)] {
 		use[i] = true
 	}
+	return use
+}
+
+// tables returns where the image's pages are, for each memory file, as far as they are in sources that are used.
+func (im *Image) tables(use []bool) []table {
 	var out []table
 	for _, r := range im.Runs {
 		if r.Memory == NoPlace || r.Source == Zeros || !use[r.Source] {
@@ -107,6 +130,18 @@ func (t table) at(place, count int64) Run {
 	}
 	into := place - r.Place
 	return Run{Pages: min(r.Pages-into, count), Source: r.Source, At: r.At + into, Memory: r.Memory, Place: place}
+}
+
+// appendTo appends to runs what t has of count pages from page place on.
+func (t table) appendTo(runs []Run, place, count int64) []Run {
+	for count > 0 {
+		r := t.at(place, count)
+		if r.Source != Zeros {
+			runs = join(runs, r)
+		}
+		place, count = place+r.Pages, count-r.Pages
+	}
+	return runs
 }
 
 func (s *Saver) table(memory int) table {
@@ -232,7 +267,10 @@ func (s *Saver) Precopy(ctx context.Context, memory int, from *os.File) (int64, 
 	before := s.pages.Load()
 	b, t := NewBuffers(), s.table(memory)
 	var next table
+	seen := int64(0) // the page up to which next is made
 	err := eachData(from, func(offset, length int64) error {
+		next = t.appendTo(next, seen, offset/Size-seen)
+		seen = (offset + length) / Size
 		for length > 0 {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -250,12 +288,15 @@ func (s *Saver) Precopy(ctx context.Context, memory int, from *os.File) (int64, 
 			for _, r := range runs {
 				if r.Source != Zeros {
 					next = join(next, r)
+				} else { // perhaps it is yet to come, where a sandbox has just been restored
+					next = t.appendTo(next, r.Place, r.Pages)
 				}
 			}
 			offset, length = offset+n, length-n
 		}
 		return nil
 	})
+	next = t.appendTo(next, seen, maxPages-seen)
 	if err == nil { // else the old one is right still: what has been written is only wasted
 		for len(s.hints) <= memory {
 			s.hints = append(s.hints, nil)
@@ -289,22 +330,16 @@ func eachData(f *os.File, call func(offset, length int64) error) error {
 	}
 }
 
-// Finish writes the map, with runs in the order of the stream, and links what the image shares. The image is whole then, but not on stable storage.
+// Finish writes the map, with runs in the order of the stream. The image is whole then, but not on stable storage.
 func (s *Saver) Finish(runs []Run) (*Image, error) {
 	defer s.Discard()
 	s.sources[s.fresh].Pages = s.pages.Load()
-	m, fresh := s.trim(runs), s.sources[s.fresh].Name
-	for _, src := range m.Sources {
-		if src.Name == fresh {
+	m := s.trim(runs)
+	for _, src := range s.sources { // those that turned out not to be needed
+		if slices.Contains(m.Sources, src) {
 			continue
 		}
-		name := src.Name.File()
-		if err := os.Link(filepath.Join(s.kept, name), filepath.Join(s.dir, name)); err != nil {
-			return nil, err
-		}
-	}
-	if !slices.ContainsFunc(m.Sources, func(src Source) bool { return src.Name == fresh }) { // all is as it was
-		if err := os.Remove(s.out.Name()); err != nil {
+		if err := os.Remove(filepath.Join(s.dir, src.Name.File())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 	}
