@@ -31,6 +31,7 @@ func BenchmarkFigures(b *testing.B) {
 		run  func(*bench, *testing.B)
 	}{
 		{"log", (*bench).log}, {"idle", (*bench).idle}, {"life", (*bench).life}, {"cells", (*bench).cells}, {"density", (*bench).density},
+		{"persist", (*bench).persist},
 	} {
 		b.Run(part.name, func(b *testing.B) {
 			part.run(x, b)
@@ -102,6 +103,18 @@ func (x *bench) goals() {
 		return 0
 	}
 	x.goal("resume of a small session: at most 0.5 of the stock command line's restore and first command", ratio(small, resumeAnswered, stock), 0.5, false)
+	big := cell{ramMB: 1024, files: 1000}.String()
+	x.goal("resume of 1 GB: at most 0.25 of stock's", ratio(big, resumeAnswered, stock), 0.25, false)
+	x.goal("create → first command: at most 0.35 of stock's run and exec", ratio(groupLife, createAnswered, stock), 0.35, false)
+	x.goal("fork ×16 of 256 MB: all answered in at most 0.25 of 16 restores", ratio(cell{ramMB: 256, files: 1000}.String(), "fork ×16 → each answered", stock), 0.25, false)
+	if resume := x.median(big, resumeAnswered, perdure); resume > 0 {
+		x.goal("rollback of 1 GB: at most a resume", x.median(big, rollbackAnswered, perdure)/resume, 1, false)
+	}
+	if theirs := x.median(groupWork, nextTime, stock); theirs > 0 {
+		x.goal("pause of a checkpoint of 1 GB with 5 MB changed: at most 0.6 of stock's checkpoint", x.median(groupWork, nextPause, perdure)/theirs, 0.6, false)
+	}
+	x.goal("50 checkpoints: stored bytes at most 1.3 of the unique ones", x.median(groupMany, storedUnique, perdure), 1.3, false)
+	x.goal("suspended sessions: a page of the list within 100 ms", x.median(groupAsleep, asleepList, perdure), 100, false)
 	many := cell{ramMB: 16, files: 20000}.String()
 	if few := x.median(small, forkAnswered, perdure); few > 0 {
 		x.goal("fork: 20,000 files against 1,000, independent (within 1.15)", x.median(many, forkAnswered, perdure)/few, 1.15, false)

@@ -37,7 +37,7 @@ const background = "stock -background"
 // cells measures what depends on how much a session holds.
 func (x *bench) cells(b *testing.B) {
 	list := []cell{
-		{16, 1000, 5, []int{4, 16}}, {16, 20000, 3, nil}, {256, 1000, 2, []int{4}}, {1024, 1000, 2, nil},
+		{16, 1000, 5, []int{4, 16}}, {16, 20000, 3, nil}, {256, 1000, 2, []int{4, 16}}, {1024, 1000, 2, nil},
 	}
 	if x.quick {
 		list = []cell{{16, 1000, 2, []int{4}}}

@@ -55,6 +55,14 @@ func (x *bench) density(b *testing.B) {
 // pss sums the proportional memory of the processes whose arguments name dir and of all their descendants, in MB.
 func pss(b *testing.B, dir string) float64 {
 	b.Helper()
+	total := 0.0
+	eachProcess(b, dir, func(pid int) { total += pssOf(pid) })
+	return total
+}
+
+// eachProcess calls f for the processes whose arguments or directory name dir, and for all their descendants.
+func eachProcess(b *testing.B, dir string, f func(pid int)) {
+	b.Helper()
 	entries, err := os.ReadDir("/proc")
 	must(b, err)
 	ours, parent := map[int]bool{}, map[int]int{}
@@ -75,16 +83,14 @@ func pss(b *testing.B, dir string) float64 {
 		cwd, _ := os.Readlink(filepath.Join("/proc", p.Name(), "cwd"))
 		ours[pid] = strings.Contains(string(args), dir+"/") || strings.HasPrefix(cwd, dir+"/")
 	}
-	total := 0.0
 	for pid := range parent {
 		for p := pid; p > 1; p = parent[p] {
 			if ours[p] {
-				total += pssOf(pid)
+				f(pid)
 				break
 			}
 		}
 	}
-	return total
 }
 
 // pssOf is 0 for a process that has ended.
