@@ -41,6 +41,7 @@ type Session struct {
 	Usage        Usage         `json:"usage"`
 	Limits       Limits        `json:"limits"`
 	Idle         Idle          `json:"idle" doc:"What the session says itself about being idle."`
+	Checkpoints  Checkpoints   `json:"checkpoints" doc:"What the session says itself about the checkpoints that the runtime takes of it."`
 	AwakeMS      int64         `json:"awake_ms,omitempty" doc:"How long it has been awake in all; not in lists."`
 	ResumeReport *ResumeReport `json:"resume_report,omitempty" doc:"Of the last resume, rollback or fork."`
 	Imported     *Imported     `json:"imported,omitempty" doc:"The archive that it came from, in the answer to an import."`
@@ -112,7 +113,30 @@ type Idle struct {
 
 // ConfigureSession changes what can be changed of a session. What is not given stays.
 type ConfigureSession struct {
-	Idle *ConfigureIdle `json:"idle,omitempty"`
+	Idle        *ConfigureIdle        `json:"idle,omitempty"`
+	Checkpoints *ConfigureCheckpoints `json:"checkpoints,omitempty"`
+}
+
+// Checkpoints says when the runtime takes checkpoints by itself, and which of those it takes stay. Empty and zero mean the daemon's default.
+type Checkpoints struct {
+	Turns      string   `json:"turns,omitempty" enum:",on,off" doc:"At the end of each turn in which the workspace may have changed."`
+	Risky      string   `json:"risky,omitempty" enum:",on,off" doc:"Before calls of tools that may destroy something."`
+	RiskyCalls []string `json:"risky_calls,omitempty" doc:"Which those are, in place of the daemon's list: TOOL=EXPRESSION."`
+	EveryMS    int64    `json:"every_ms,omitempty" minimum:"-1" doc:"While the workspace runs and may have changed. -1: never."`
+	KeepLast   int      `json:"keep_last,omitempty" minimum:"-1" doc:"How many stay of each kind. -1: none."`
+	KeepHourly int      `json:"keep_hourly,omitempty" minimum:"-1" doc:"Of how many hours the newest stays. -1: none."`
+	KeepDaily  int      `json:"keep_daily,omitempty" minimum:"-1" doc:"Of how many days the newest stays. -1: none."`
+}
+
+// ConfigureCheckpoints is Checkpoints, of which what is null stays.
+type ConfigureCheckpoints struct {
+	Turns      *string   `json:"turns,omitempty" enum:",on,off"`
+	Risky      *string   `json:"risky,omitempty" enum:",on,off"`
+	RiskyCalls *[]string `json:"risky_calls,omitempty" nullable:"false"`
+	EveryMS    *int64    `json:"every_ms,omitempty" minimum:"-1"`
+	KeepLast   *int      `json:"keep_last,omitempty" minimum:"-1"`
+	KeepHourly *int      `json:"keep_hourly,omitempty" minimum:"-1"`
+	KeepDaily  *int      `json:"keep_daily,omitempty" minimum:"-1"`
 }
 
 // ConfigureIdle is Idle, of which what is null stays.
@@ -146,15 +170,16 @@ type Limits struct {
 
 // CreateSession asks for a session. With a goal it starts to work at once.
 type CreateSession struct {
-	Name         string   `json:"name,omitempty" pattern:"^([a-z0-9][a-z0-9._-]{0,62})?$" patternDescription:"lower-case letters, digits, '.', '_' and '-', at most 63" doc:"Unique; made up if empty."`
-	Goal         string   `json:"goal,omitempty" doc:"The first message."`
-	Model        string   `json:"model,omitempty" doc:"provider/model, or scripted:FILE; empty: no agent, or the daemon's default if there is a goal."`
-	Instructions string   `json:"instructions,omitempty" doc:"Added to the system prompt."`
-	Image        string   `json:"image,omitempty" doc:"host (the default), dir:PATH, or a stored image: NAME, NAME:TAG, NAME@sha256:DIGEST or sha256:DIGEST. oci: before a stored image tells it from the first two."`
-	Driver       string   `json:"driver,omitempty" doc:"gvisor (the default) or process."`
-	Env          []string `json:"env,omitempty" doc:"KEY=VALUE, for every process in the workspace."`
-	Limits       Limits   `json:"limits,omitempty"`
-	Idle         Idle     `json:"idle,omitempty"`
+	Name         string      `json:"name,omitempty" pattern:"^([a-z0-9][a-z0-9._-]{0,62})?$" patternDescription:"lower-case letters, digits, '.', '_' and '-', at most 63" doc:"Unique; made up if empty."`
+	Goal         string      `json:"goal,omitempty" doc:"The first message."`
+	Model        string      `json:"model,omitempty" doc:"provider/model, or scripted:FILE; empty: no agent, or the daemon's default if there is a goal."`
+	Instructions string      `json:"instructions,omitempty" doc:"Added to the system prompt."`
+	Image        string      `json:"image,omitempty" doc:"host (the default), dir:PATH, or a stored image: NAME, NAME:TAG, NAME@sha256:DIGEST or sha256:DIGEST. oci: before a stored image tells it from the first two."`
+	Driver       string      `json:"driver,omitempty" doc:"gvisor (the default) or process."`
+	Env          []string    `json:"env,omitempty" doc:"KEY=VALUE, for every process in the workspace."`
+	Limits       Limits      `json:"limits,omitempty"`
+	Idle         Idle        `json:"idle,omitempty"`
+	Checkpoints  Checkpoints `json:"checkpoints,omitempty"`
 }
 
 // CancelSession asks the turn in progress to stop. The session stays.

@@ -42,6 +42,8 @@ type Config struct {
 	ImageCache int64
 	// What becomes of sessions that nobody uses and that say nothing else themselves; 0: nothing.
 	IdlePause, IdleSuspend, IdleArchive, ExpireAfter time.Duration
+	// Checkpoints say when checkpoints are taken of sessions that say nothing else themselves; nil: as usual.
+	Checkpoints *api.ConfigureCheckpoints
 	// HookTime is how long a hook in a workspace may take, all together three times as long; 0: 10 s.
 	HookTime time.Duration
 
@@ -94,10 +96,15 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
+	auto, err := service.Auto(cfg.Checkpoints)
+	if err != nil {
+		return err
+	}
 	svc := service.New(context.WithoutCancel(ctx), service.Config{
 		Log: stepped(db, cfg.Step), Rows: db, Dirs: dirs, Images: images, ImageStore: bases, ImageCache: cfg.ImageCache, Drivers: drivers(cfg, isolated), Harness: harness, Reachable: reachable, Clock: clk, Logger: cfg.Logger, Build: cfg.Build,
 		Idle:          service.IdleDefaults{Pause: cfg.IdlePause, Suspend: cfg.IdleSuspend, Archive: cfg.IdleArchive, Expire: cfg.ExpireAfter},
 		Hooks:         service.HookTime{Each: cfg.HookTime},
+		Auto:          auto,
 		DefaultDriver: gvisor.Name, DefaultModel: cfg.Getenv("PERDURE_MODEL"),
 	})
 	defer svc.Stop()

@@ -78,6 +78,8 @@ func NewData(t Type) any {
 		return new(CheckpointFailedData)
 	case CheckpointDeleted:
 		return new(CheckpointDeletedData)
+	case CheckpointMissed:
+		return new(CheckpointMissedData)
 	case WorkspaceStarted:
 		return new(WorkspaceStartedData)
 	case WorkspacePaused, WorkspaceUnpaused:

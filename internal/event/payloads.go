@@ -7,7 +7,7 @@ import (
 	"perdure.dev/perdure/internal/id"
 )
 
-// Spec is what a session is made to be. Only Idle and Ports change after creation, see SessionConfigured.
+// Spec is what a session is made to be. Only Idle, Ports and Checkpoints change after creation, see SessionConfigured.
 type Spec struct {
 	Model        string   `json:"model,omitempty"`        // "provider/model", or "scripted:FILE"; empty: no agent
 	Instructions string   `json:"instructions,omitempty"` // added to the system prompt
@@ -17,6 +17,27 @@ type Spec struct {
 	Limits       Limits   `json:"limits"`
 	Idle         *Idle    `json:"idle,omitempty"` // nil: the daemon's defaults
 	Ports        []Port   `json:"ports,omitempty"`
+	// Checkpoints is nil where the daemon's defaults hold.
+	Checkpoints *Checkpoints `json:"checkpoints,omitempty"`
+}
+
+// The values of a switch that may be left to the daemon.
+const (
+	SwitchOn  = "on"
+	SwitchOff = "off"
+)
+
+// Checkpoints says when the runtime takes checkpoints by itself, and which of those it takes stay. Zero values mean the daemon's defaults.
+type Checkpoints struct {
+	Turns      string        `json:"turns,omitempty"`       // a switch: at the end of each turn
+	Risky      string        `json:"risky,omitempty"`       // a switch: before calls of tools that may destroy something
+	RiskyCalls []string      `json:"risky_calls,omitempty"` // which those are, see package tool
+	Every      time.Duration `json:"every_ns,omitempty"`    // while the workspace runs; negative: never
+	// Of each kind the newest KeepLast stay; of all together, the newest of each of the last KeepHourly hours and KeepDaily days that have one.
+	// Negative: none.
+	KeepLast   int `json:"keep_last,omitempty"`
+	KeepHourly int `json:"keep_hourly,omitempty"`
+	KeepDaily  int `json:"keep_daily,omitempty"`
 }
 
 // Port is a forwarded port: whoever connects to Local on the daemon's loopback reaches Guest on the sandbox's.
@@ -78,8 +99,18 @@ type SessionRolledBackData struct {
 
 // SessionConfiguredData is the payload of SessionConfigured: what holds from here on.
 type SessionConfiguredData struct {
-	Idle  Idle   `json:"idle"`
-	Ports []Port `json:"ports,omitempty"`
+	Idle        Idle         `json:"idle"`
+	Ports       []Port       `json:"ports,omitempty"`
+	Checkpoints *Checkpoints `json:"checkpoints,omitempty"`
+}
+
+// Configured is the payload that changes nothing of a session.
+func (s Spec) Configured() SessionConfiguredData {
+	d := SessionConfiguredData{Ports: s.Ports, Checkpoints: s.Checkpoints}
+	if s.Idle != nil {
+		d.Idle = *s.Idle
+	}
+	return d
 }
 
 // SessionImportedData is the payload of SessionImported: from here on the session lives on this machine. Events in (CutSeq, this event) leave the timeline:
@@ -266,6 +297,9 @@ const (
 	KindUndo    CheckpointKind = "undo"   // automatic, before a rollback
 	KindFork    CheckpointKind = "fork"   // automatic, for a fork of the present state
 	KindExport  CheckpointKind = "export" // automatic, for an archive of the present state
+	KindTurn    CheckpointKind = "turn"   // automatic, at the end of a turn
+	KindRisky   CheckpointKind = "risky"  // automatic, before a call that may destroy something
+	KindTimer   CheckpointKind = "timer"  // automatic, by the clock
 )
 
 // CheckpointCreatedData is the payload of CheckpointCreated.
@@ -294,6 +328,13 @@ type CheckpointFailedData struct {
 	CheckpointID id.Checkpoint `json:"checkpoint_id"`
 	Code         string        `json:"code"`
 	Message      string        `json:"message"`
+}
+
+// CheckpointMissedData is the payload of CheckpointMissed.
+type CheckpointMissedData struct {
+	Kind    CheckpointKind `json:"kind"`
+	Code    string         `json:"code"`
+	Message string         `json:"message"`
 }
 
 // CheckpointDeletedData is the payload of CheckpointDeleted.

@@ -32,6 +32,7 @@ const (
 	CheckpointDurable  Type = "checkpoint.durable"
 	CheckpointFailed   Type = "checkpoint.failed"
 	CheckpointDeleted  Type = "checkpoint.deleted"
+	CheckpointMissed   Type = "checkpoint.missed" // one that the runtime should have taken by itself could not be taken
 	WorkspaceStarted   Type = "workspace.started"
 	WorkspacePaused    Type = "workspace.paused"
 	WorkspaceUnpaused  Type = "workspace.unpaused"
@@ -48,7 +49,7 @@ func Types() []Type {
 		SessionCreated, SessionForked, SessionRolledBack, SessionConfigured, SessionCanceled, SessionFinished, SessionFailed,
 		LimitWarned, LimitReached, MessageUser, MessageAgent, TurnStarted, TurnFinished,
 		ModelRequested, ModelResponded, ModelFailed, ContextTrimmed, ToolRequested, ToolStarted, ToolFinished,
-		ExecStarted, ExecFinished, CheckpointCreated, CheckpointDurable, CheckpointFailed, CheckpointDeleted,
+		ExecStarted, ExecFinished, CheckpointCreated, CheckpointDurable, CheckpointFailed, CheckpointDeleted, CheckpointMissed,
 		WorkspaceStarted, WorkspacePaused, WorkspaceUnpaused, WorkspaceSuspended, WorkspaceStopped,
 		WorkspaceResumed, WorkspaceLost, WorkspaceDevolved, SessionImported,
 	}

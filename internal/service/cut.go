@@ -57,6 +57,7 @@ func (l *live) take(ctx context.Context, c cutting) (event.CheckpointCreatedData
 	l.svc.gc.RLock()
 	defer l.svc.gc.RUnlock()
 	st := l.state()
+	seen := l.seen()
 	var created event.CheckpointCreatedData
 	var m checkpoint.Manifest
 	var err error
@@ -80,6 +81,7 @@ func (l *live) take(ctx context.Context, c cutting) (event.CheckpointCreatedData
 	if _, err := l.append(ctx, event.Draft{ID: c.event, Type: event.CheckpointCreated, Data: created}); err != nil {
 		return created, errors.Join(err, l.svc.checkpoints.Delete(context.WithoutCancel(ctx), m.ID))
 	}
+	l.saved(seen)
 	l.sealLater(m)
 	l.retain(ctx)
 	return created, nil
@@ -276,23 +278,27 @@ func (s *Service) lineage(ctx context.Context, st session.State) (id.Session, er
 	return first, nil
 }
 
-// keepAutomatic is how many automatic checkpoints of each kind a session keeps.
-const keepAutomatic = 3
-
-// retain deletes automatic checkpoints that newer ones of their kind have replaced. What the workspace stands on, what undo
-// needs, and what is being restored, stays.
+// retain deletes automatic checkpoints that nothing keeps any more. What the workspace stands on, what undo needs, and what is being restored, stays.
 func (l *live) retain(ctx context.Context) {
 	st := l.state()
-	count := map[event.CheckpointKind]int{}
-	for _, c := range slices.Backward(st.Checkpoints) {
-		if c.Kind == event.KindUser || c.Kind == event.KindAgent || c.Keep || c.ID == st.Undo || c.ID == st.Workspace.Base {
+	rows, err := l.svc.cfg.Rows.Checkpoints(ctx, l.id)
+	if err != nil {
+		l.svc.cfg.Logger.Warn("cannot look for old checkpoints", "session", l.id, "error", err)
+		return
+	}
+	var list []checkpoint.Aged
+	for _, c := range rows {
+		if c.Deleted || c.Kind == event.KindUser || c.Kind == event.KindAgent || c.Keep {
 			continue
 		}
-		if count[c.Kind]++; count[c.Kind] <= keepAutomatic || l.svc.inUse(c.ID) {
+		list = append(list, checkpoint.Aged{ID: c.ID, Kind: c.Kind, At: c.CreatedAt})
+	}
+	for _, c := range l.svc.autoPolicy(st.Spec).keep.Drop(list) {
+		if c == st.Undo || c == st.Workspace.Base || l.svc.inUse(c) {
 			continue
 		}
-		if err := l.deleteCheckpoint(ctx, c.ID, "retention"); err != nil {
-			l.svc.cfg.Logger.Warn("cannot delete an old checkpoint", "session", l.id, "checkpoint", c.ID, "error", err)
+		if err := l.deleteCheckpoint(ctx, c, "retention"); err != nil {
+			l.svc.cfg.Logger.Warn("cannot delete an old checkpoint", "session", l.id, "checkpoint", c, "error", err)
 		}
 	}
 }

@@ -51,6 +51,7 @@ type world struct {
 	machine  func(*sandbox.Capabilities)         // makes another machine of this one, for the gVisor driver
 	clock    clock.Clock                         // nil: the machine's
 	idle     service.IdleDefaults
+	auto service.AutoDefaults
 }
 
 func newWorld(t *testing.T) *world {
@@ -139,7 +140,7 @@ func (w *world) open() {
 		isolated = elsewhere{isolated, w.machine}
 	}
 	w.svc = service.New(context.WithoutCancel(w.t.Context()), service.Config{
-		Log: events, Rows: w.db, Dirs: dirs, Images: images, ImageStore: w.store(dirs, log), ImageCache: imageCache, Clock: clk, Logger: log, DefaultDriver: gvisor.Name, Idle: w.idle,
+		Log: events, Rows: w.db, Dirs: dirs, Images: images, ImageStore: w.store(dirs, log), ImageCache: imageCache, Clock: clk, Logger: log, DefaultDriver: gvisor.Name, Idle: w.idle, Auto: w.auto,
 		Drivers: map[string]sandbox.Driver{
 			gvisor.Name: isolated, process.Name: proc,
 		},

@@ -29,7 +29,14 @@ func (h host) Append(ctx context.Context, drafts ...event.Draft) ([]event.Event,
 			drafts[i].ActorID = agentActor
 		}
 	}
-	return h.l.append(ctx, drafts...)
+	if err := h.l.beforeCalls(ctx, drafts); err != nil {
+		return nil, err
+	}
+	stored, err := h.l.append(ctx, drafts...)
+	if err == nil {
+		h.l.afterTurn(ctx, drafts)
+	}
+	return stored, err
 }
 
 func (h host) State(context.Context) (session.State, error) { return h.l.state(), nil }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"perdure.dev/perdure/api"
@@ -75,32 +76,41 @@ func (s *Service) ConfigureSession(ctx context.Context, ref string, req api.Conf
 	if err != nil {
 		return api.Session{}, err
 	}
-	if req.Idle == nil {
-		return s.GetSession(ctx, string(l.id))
-	}
 	l.configuring.Lock()
 	defer l.configuring.Unlock()
-	before := presentIdle(l.state().Spec.Idle)
+	before := l.state().Spec.Configured()
 	after := before
-	for to, from := range map[*int64]*int64{
-		&after.PauseAfterMS: req.Idle.PauseAfterMS, &after.SuspendAfterMS: req.Idle.SuspendAfterMS,
-		&after.ArchiveAfterMS: req.Idle.ArchiveAfterMS, &after.ExpireAfterMS: req.Idle.ExpireAfterMS,
-	} {
-		if from != nil {
-			*to = *from
+	if req.Idle != nil {
+		i := presentIdle(&before.Idle)
+		set(&i.PauseAfterMS, req.Idle.PauseAfterMS)
+		set(&i.SuspendAfterMS, req.Idle.SuspendAfterMS)
+		set(&i.ArchiveAfterMS, req.Idle.ArchiveAfterMS)
+		set(&i.ExpireAfterMS, req.Idle.ExpireAfterMS)
+		after.Idle = event.Idle{}
+		if next := idleOf(i); next != nil {
+			after.Idle = *next
 		}
 	}
-	if after != before {
-		next := event.Idle{}
-		if i := idleOf(after); i != nil {
-			next = *i
+	if req.Checkpoints != nil {
+		if after.Checkpoints, err = checkpointsOf(changed(presentCheckpoints(before.Checkpoints), *req.Checkpoints)); err != nil {
+			return api.Session{}, err
 		}
-		if _, err := l.append(ctx, event.Draft{Type: event.SessionConfigured, Data: event.SessionConfiguredData{Idle: next, Ports: l.state().Spec.Ports}}); err != nil {
+	}
+	if !reflect.DeepEqual(after, before) {
+		if _, err := l.append(ctx, event.Draft{Type: event.SessionConfigured, Data: after}); err != nil {
 			return api.Session{}, err
 		}
 		if l.current() != nil {
 			l.hot()
+			l.time()
 		}
 	}
 	return s.GetSession(ctx, string(l.id))
+}
+
+// set takes over what was given.
+func set[T any](to, given *T) {
+	if given != nil {
+		*to = *given
+	}
 }

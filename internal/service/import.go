@@ -553,10 +553,8 @@ func (m *imported) drafts(next checkpoint.Manifest, hash string) []event.Draft {
 		}},
 	}
 	if len(m.state.Spec.Ports) > 0 { // this machine's addresses are not for an archive to take
-		d := event.SessionConfiguredData{}
-		if i := m.state.Spec.Idle; i != nil {
-			d.Idle = *i
-		}
+		d := m.state.Spec.Configured()
+		d.Ports = nil
 		out = append(out, event.Draft{Type: event.SessionConfigured, Data: d})
 	}
 	for _, c := range m.state.Checkpoints {

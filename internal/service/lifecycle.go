@@ -19,6 +19,7 @@ import (
 
 // running returns the sandbox of a running workspace, waking it first where needed.
 func (l *live) running(ctx context.Context) (sandbox.Sandbox, error) {
+	l.touch()
 	if sb := l.ready(); sb != nil && l.state().Workspace.State == session.WorkspaceRunning {
 		return sb, nil
 	}

@@ -42,6 +42,7 @@ type live struct {
 	gone     error         // set when the session is deleted
 	watchers map[chan agent.Delta]struct{}
 	uses     uses
+	changes  changes           // since the last checkpoint
 	cpu      idle.Load         // of the sandbox
 	frozen   []sandbox.Process // of a paused workspace, if known
 
@@ -155,6 +156,11 @@ func (l *live) appendAt(ctx context.Context, expected event.Seq, drafts ...event
 		l.starts.putEnds(ends)
 		return nil, err
 	}
+	for _, e := range stored {
+		if e.Type == event.ExecStarted || e.Type == event.ExecFinished || e.Type == event.ToolFinished {
+			l.touch()
+		}
+	}
 	// The events are durable: what follows must not depend on whether the caller still waits.
 	ctx = context.WithoutCancel(ctx)
 	if err := l.tracker.Apply(ctx, stored...); err != nil {
@@ -229,13 +235,16 @@ func (l *live) setSandbox(sb sandbox.Sandbox) {
 	l.mu.Lock()
 	l.sandbox, l.cpu, l.frozen, l.inherited = sb, idle.Load{}, nil, false
 	l.mu.Unlock()
+	l.touch()
 	if sb == nil {
 		l.svc.idle.Drop(l.id)
+		l.svc.timed.Drop(l.id)
 		return
 	}
 	l.watch(sb)
 	l.watchDisk(sb)
 	l.hot()
+	l.time()
 }
 
 // watch notices when the sandbox dies by itself.

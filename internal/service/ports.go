@@ -95,10 +95,8 @@ func listenLocal(ctx context.Context, port uint16) (net.Listener, error) {
 
 // setPorts appends which ports a session has. The caller holds configuring.
 func (l *live) setPorts(ctx context.Context, ports []event.Port) error {
-	d := event.SessionConfiguredData{Ports: ports}
-	if i := l.state().Spec.Idle; i != nil {
-		d.Idle = *i
-	}
+	d := l.state().Spec.Configured()
+	d.Ports = ports
 	_, err := l.append(ctx, event.Draft{Type: event.SessionConfigured, Data: d})
 	return err
 }

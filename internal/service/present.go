@@ -26,7 +26,7 @@ func presentSummary(s session.Summary) api.Session {
 			InputTokens: s.Usage.Input, OutputTokens: s.Usage.Output, CachedTokens: s.Usage.Cached, CostMicros: s.Usage.CostMicros,
 			Steps: s.Steps,
 		},
-		Limits: presentLimits(s.Spec.Limits), Idle: presentIdle(s.Spec.Idle),
+		Limits: presentLimits(s.Spec.Limits), Idle: presentIdle(s.Spec.Idle), Checkpoints: presentCheckpoints(s.Spec.Checkpoints),
 	}
 	if s.Fork != nil {
 		out.Parent = &api.Parent{SessionID: string(s.Fork.ParentID), CheckpointID: string(s.Fork.CheckpointID), CutSeq: uint64(s.Fork.CutSeq)}

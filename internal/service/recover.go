@@ -66,6 +66,7 @@ func (s *Service) Recover(ctx context.Context) error {
 		s.listenAgain(ctx, row.ID, row.Spec.Ports)
 	}
 	s.goroutine(func(ctx context.Context) { s.idle.Run(ctx, looksAtATime, s.look) })
+	s.goroutine(func(ctx context.Context) { s.timed.Run(ctx, looksAtATime, s.saveOnTime) })
 	s.goroutine(s.archive)
 	return nil
 }

@@ -65,6 +65,7 @@ type Config struct {
 
 	Idle  IdleDefaults
 	Hooks HookTime
+	Auto  AutoDefaults
 
 	DefaultDriver string
 	DefaultModel  string
@@ -91,6 +92,7 @@ type Service struct {
 	sealing sync.Mutex // held while a checkpoint is being made durable
 
 	idle  *idle.Scheduler // of the sessions that have a sandbox
+	timed *idle.Scheduler // of those of which checkpoints are taken by the clock
 	meter *idle.Meter
 
 	forwards forwards
@@ -106,10 +108,13 @@ var errStopping = errdefs.New(errdefs.Unavailable, "stopping", "the daemon is st
 
 // New returns a service. ctx bounds everything that it does in the background; Stop ends it earlier.
 func New(ctx context.Context, cfg Config) *Service {
+	if cfg.Auto.Risks == nil && cfg.Auto.Keep == (checkpoint.Retention{}) { // nothing was said
+		cfg.Auto.Keep.Last = keepLast
+	}
 	run, stop := context.WithCancelCause(ctx)
 	return &Service{
 		cfg: cfg, checkpoints: checkpoint.NewStore(cfg.Dirs, cfg.Images), owner: id.NewLease(), started: cfg.Clock.Now(),
-		idle: idle.NewScheduler(cfg.Clock), meter: idle.NewMeter(cfg.Clock), run: run, stop: stop, lives: map[id.Session]*live{}, using: map[id.Checkpoint]int{},
+		idle: idle.NewScheduler(cfg.Clock), timed: idle.NewScheduler(cfg.Clock), meter: idle.NewMeter(cfg.Clock), run: run, stop: stop, lives: map[id.Session]*live{}, using: map[id.Checkpoint]int{},
 		forwards: forwards{open: map[uint16]*forward{}},
 	}
 }

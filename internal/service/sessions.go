@@ -117,6 +117,10 @@ func (s *Service) specOf(ctx context.Context, req api.CreateSession) (event.Spec
 	spec := event.Spec{
 		Model: req.Model, Instructions: req.Instructions, Image: req.Image, Driver: req.Driver, Env: req.Env, Limits: limitsOf(req.Limits), Idle: idleOf(req.Idle),
 	}
+	var err error
+	if spec.Checkpoints, err = checkpointsOf(req.Checkpoints); err != nil {
+		return spec, err
+	}
 	if spec.Image == "" {
 		spec.Image = "host"
 	}

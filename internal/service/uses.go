@@ -41,9 +41,11 @@ func (l *live) use(source idle.Source) (release func()) {
 		l.uses.now[source] = u
 	}
 	u.count++
+	l.changes.touches++
 	return sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		l.changes.touches++
 		l.uses.last = l.svc.cfg.Clock.Now()
 		if u.count--; u.count == 0 {
 			delete(l.uses.now, source)

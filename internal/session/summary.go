@@ -91,8 +91,8 @@ func FoldSummary(s Summary, e event.Event) (Summary, error) {
 	case *event.CheckpointCreatedData:
 		s.Workspace.Base = d.CheckpointID
 	case *event.SessionConfiguredData:
-		s.Spec.Idle, s.Spec.Ports = &d.Idle, d.Ports
-	case *event.LimitData, *event.CheckpointDurableData, *event.CheckpointFailedData, *event.CheckpointDeletedData:
+		s.Spec.Idle, s.Spec.Ports, s.Spec.Checkpoints = &d.Idle, d.Ports, d.Checkpoints
+	case *event.LimitData, *event.CheckpointDurableData, *event.CheckpointFailedData, *event.CheckpointDeletedData, *event.CheckpointMissedData:
 	default:
 		s.foldWork(e, d)
 		s.foldWorkspace(e, d)
@@ -195,7 +195,7 @@ func (s *Summary) foldWorkspace(e event.Event, p any) {
 // isWork reports whether an event of type t shows that somebody uses the session.
 func isWork(t event.Type) bool {
 	switch t {
-	case event.CheckpointCreated, event.CheckpointDurable, event.CheckpointFailed, event.CheckpointDeleted,
+	case event.CheckpointCreated, event.CheckpointDurable, event.CheckpointFailed, event.CheckpointDeleted, event.CheckpointMissed,
 		event.WorkspacePaused, event.WorkspaceSuspended, event.WorkspaceStopped, event.WorkspaceLost, event.WorkspaceDevolved,
 		event.SessionForked, event.SessionConfigured, event.LimitWarned:
 		return false

@@ -28,6 +28,7 @@ type specFlags struct {
 	memory, disk                                   env.Bytes
 	processes, context                             int
 	idle                                           idleFlags
+	checkpoints                                    env.CheckpointFlags
 }
 
 func (f *specFlags) add(fs *pflag.FlagSet) {
@@ -44,13 +45,14 @@ func (f *specFlags) add(fs *pflag.FlagSet) {
 	fs.Var(&f.disk, "disk", "files above the image, such as 10G")
 	fs.IntVar(&f.processes, "max-processes", 0, "processes and threads in the workspace")
 	f.idle.add(fs)
+	f.checkpoints.Add(fs)
 	fs.IntVar(&f.context, "context-tokens", 0, "the model's window, where the provider does not know it")
 }
 
 // request makes the request. Paths of this machine are made absolute: the daemon has another working directory.
 func (f *specFlags) request(e *env.Env) (api.CreateSession, error) {
 	req := api.CreateSession{
-		Name: f.name, Goal: f.goal, Instructions: f.instructions, Driver: f.driver, Idle: f.idle.idle(),
+		Name: f.name, Goal: f.goal, Instructions: f.instructions, Driver: f.driver, Idle: f.idle.idle(), Checkpoints: f.checkpoints.Checkpoints(),
 		Limits: api.Limits{
 			Steps: f.steps, TotalTokens: f.tokens, CostMicros: int64(f.cost * 1e6), TurnTimeMS: f.turnTime.Milliseconds(),
 			MemoryBytes: int64(f.memory), DiskBytes: int64(f.disk), Processes: f.processes, ContextTokens: f.context,

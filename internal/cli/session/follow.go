@@ -73,7 +73,7 @@ func (t *transcript) event(ctx context.Context, ev api.Event) {
 	case event.ToolFinished:
 		t.finished(payload[event.ToolFinishedData](ev), t.running)
 		t.running = nil
-	case event.ContextTrimmed, event.LimitWarned, event.LimitReached, event.CheckpointCreated, event.CheckpointFailed, event.SessionRolledBack,
+	case event.ContextTrimmed, event.LimitWarned, event.LimitReached, event.CheckpointCreated, event.CheckpointFailed, event.CheckpointMissed, event.SessionRolledBack,
 		event.WorkspaceLost, event.WorkspaceSuspended, event.WorkspaceStopped, event.WorkspaceResumed, event.WorkspaceDevolved:
 		t.line("· %s %s", ev.Type, summary(ev))
 	}

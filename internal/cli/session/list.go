@@ -81,6 +81,7 @@ func describe(w io.Writer, s api.Session) {
 	if s.Idle != (api.Idle{}) {
 		line("when idle", "%s", idleText(s.Idle))
 	}
+	line("checkpoints", "%s", strings.Join(env.CheckpointText(s.Checkpoints), ", "))
 	line("tokens", "%d in (%d cached), %d out, %d model calls", s.Usage.InputTokens, s.Usage.CachedTokens, s.Usage.OutputTokens, s.Usage.Steps)
 	if s.Usage.CostMicros > 0 {
 		line("cost", "$%.4f", float64(s.Usage.CostMicros)/1e6)

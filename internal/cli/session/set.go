@@ -29,24 +29,33 @@ func (f *idleFlags) idle() api.Idle {
 }
 
 func newSet(e *env.Env) *cobra.Command {
-	f := &idleFlags{}
+	f, k := &idleFlags{}, &env.CheckpointFlags{}
 	cmd := &cobra.Command{
-		Use: "set S", Short: "Change when a session is put to sleep, and how long it may live", Args: cobra.ExactArgs(1),
-		Long: "Change when a session that nobody uses is put to sleep, and for how long it may be awake in all. A time is such as 90s, 20m, 2h or 7d;\n" +
-			"never switches a threshold off, and default goes back to the daemon's. What is not given stays.",
+		Use: "set S", Short: "Change when a session sleeps, and when checkpoints of it are taken", Args: cobra.ExactArgs(1),
+		Long: "Change when a session that nobody uses is put to sleep, for how long it may be awake in all, and when checkpoints are taken of it by\n" +
+			"themselves. A time is such as 90s, 20m, 2h or 7d; never switches it off, and default goes back to the daemon's. What is not given stays.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			req := api.ConfigureIdle{PauseAfterMS: f.pause.Given(), SuspendAfterMS: f.suspend.Given(), ArchiveAfterMS: f.archive.Given(), ExpireAfterMS: f.expire.Given()}
-			if req == (api.ConfigureIdle{}) {
-				return env.Usage("there is nothing to change").WithHint("Give --idle-pause, --idle-suspend, --idle-archive or --expire-after.")
+			all := api.ConfigureSession{Checkpoints: k.Given()}
+			if req != (api.ConfigureIdle{}) {
+				all.Idle = &req
 			}
-			ask := func(c *client.Client) (api.Session, error) {
-				return c.ConfigureSession(ctx, args[0], api.ConfigureSession{Idle: &req})
+			if all == (api.ConfigureSession{}) {
+				return env.Usage("there is nothing to change").WithHint("perdure set --help lists what can be changed.")
 			}
-			return env.Call(ctx, e, "", ask, func(w io.Writer, s api.Session) { fmt.Fprintf(w, "%s: %s\n", s.Name, idleText(s.Idle)) })
+			ask := func(c *client.Client) (api.Session, error) { return c.ConfigureSession(ctx, args[0], all) }
+			return env.Call(ctx, e, "", ask, func(w io.Writer, s api.Session) {
+				text := idleText(s.Idle)
+				if parts := env.CheckpointText(s.Checkpoints); len(parts) > 0 {
+					text += "; checkpoints: " + strings.Join(parts, ", ")
+				}
+				fmt.Fprintf(w, "%s: %s\n", s.Name, text)
+			})
 		},
 	}
 	f.add(cmd.Flags())
+	k.Add(cmd.Flags())
 	return cmd
 }
 

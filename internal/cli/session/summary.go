@@ -88,6 +88,9 @@ func workspaceSummary(ev api.Event) string {
 	case event.CheckpointFailed:
 		d := payload[event.CheckpointFailedData](ev)
 		return fmt.Sprintf("%s: %s (%s)", d.CheckpointID, d.Message, d.Code)
+	case event.CheckpointMissed:
+		d := payload[event.CheckpointMissedData](ev)
+		return fmt.Sprintf("%s: %s (%s)", d.Kind, d.Message, d.Code)
 	case event.CheckpointDeleted:
 		d := payload[event.CheckpointDeletedData](ev)
 		return fmt.Sprintf("%s (%s)", d.CheckpointID, d.Reason)

@@ -29,7 +29,9 @@ type ServeOptions struct {
 	ImageCache env.Bytes
 	// What becomes of sessions that nobody uses and that say nothing else themselves.
 	IdlePause, IdleSuspend, IdleArchive, ExpireAfter env.Threshold
-	HookTime                                         time.Duration // that one hook in a workspace may take; all together three times as long
+	// Checkpoints say when checkpoints are taken of sessions that say nothing else themselves; nil: as usual.
+	Checkpoints *api.ConfigureCheckpoints
+	HookTime    time.Duration // that one hook in a workspace may take; all together three times as long
 }
 
 // Serve runs a daemon until ctx ends. It is passed in by main, so that the command line does not import the daemon.
@@ -41,6 +43,7 @@ func Commands(e *env.Env, serve Serve) []*cobra.Command {
 }
 
 func newServe(e *env.Env, serve Serve) *cobra.Command {
+	var auto env.CheckpointFlags
 	o := ServeOptions{ImageCache: 8 << 30, IdleSuspend: env.NewThreshold(30 * time.Minute)}
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the daemon", Args: cobra.NoArgs,
@@ -54,7 +57,7 @@ func newServe(e *env.Env, serve Serve) *cobra.Command {
 			if serve == nil {
 				return errdefs.New(errdefs.Unavailable, "no_daemon", "this build holds no daemon").WithHint("Build cmd/perdure.")
 			}
-			o.DataDir = dir
+			o.DataDir, o.Checkpoints = dir, auto.Given()
 			return keepServing(cmd.Context(), e, serve, o)
 		},
 	}
@@ -65,6 +68,7 @@ func newServe(e *env.Env, serve Serve) *cobra.Command {
 	cmd.Flags().Var(env.ThresholdVar(&o.IdleSuspend), "idle-suspend", "suspend sessions that are idle for so long, unless their driver keeps no memory")
 	cmd.Flags().Var(env.ThresholdVar(&o.IdleArchive), "idle-archive", "keep the RAM of sessions that sleep for so long in the store only (default never)")
 	cmd.Flags().Var(env.ThresholdVar(&o.ExpireAfter), "expire-after", "save sessions that have been awake for so long in all, and let them wake no more (default never)")
+	auto.Add(cmd.Flags())
 	cmd.Flags().DurationVar(&o.HookTime, "hook-time", 10*time.Second, "how long a hook in a workspace may take; all together three times as long")
 	cmd.Flags().StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
