@@ -288,13 +288,13 @@ func (l *live) retain(ctx context.Context) {
 	}
 	var list []checkpoint.Aged
 	for _, c := range rows {
-		if c.Deleted || c.Kind == event.KindUser || c.Kind == event.KindAgent || c.Keep {
+		if c.Deleted || c.Kind == event.KindUser || c.Kind == event.KindAgent || c.Keep || c.ID == st.Undo || c.ID == st.Workspace.Base {
 			continue
 		}
 		list = append(list, checkpoint.Aged{ID: c.ID, Kind: c.Kind, At: c.CreatedAt})
 	}
 	for _, c := range l.svc.autoPolicy(st.Spec).keep.Drop(list) {
-		if c == st.Undo || c == st.Workspace.Base || l.svc.inUse(c) {
+		if l.svc.inUse(c) {
 			continue
 		}
 		if err := l.deleteCheckpoint(ctx, c, "retention"); err != nil {
