@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"perdure.dev/perdure/api"
 )
@@ -50,4 +51,18 @@ func (c *Client) RecoverSession(ctx context.Context, s string, in api.RecoverSes
 // VerifySession checks a session's log, manifests and stored content.
 func (c *Client) VerifySession(ctx context.Context, s string) (out api.VerifyReport, err error) {
 	return out, c.do(ctx, call{method: http.MethodPost, path: sessionPath(s) + ":verify", out: &out, safe: true})
+}
+
+// CheckStorage reads all that is stored of checkpoints, and heals it if asked to.
+func (c *Client) CheckStorage(ctx context.Context, in api.CheckStorage) (out api.StorageReport, err error) {
+	return out, c.do(ctx, call{method: http.MethodPost, path: "/checkpoints:verify", in: in, out: &out, safe: true})
+}
+
+// StorageUsage says what checkpoints take: of a session with its relatives, or of all if it is empty.
+func (c *Client) StorageUsage(ctx context.Context, session string) (out api.StorageUsage, err error) {
+	q := url.Values{}
+	if session != "" {
+		q.Set("session", session)
+	}
+	return out, c.do(ctx, call{method: http.MethodGet, path: "/checkpoints:usage", query: q, out: &out})
 }

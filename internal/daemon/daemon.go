@@ -121,7 +121,7 @@ func serve(ctx context.Context, cfg Config, svc *service.Service, db *sqlite.Sto
 		return err
 	}
 	srv, err := server.New(context.WithoutCancel(ctx), server.Config{
-		Backend:     server.Backend{Sessions: svc, Settings: svc, Ports: svc, Events: svc, Execs: svc, Files: svc, Checkpoints: svc, Archives: svc, System: svc, Images: svc},
+		Backend:     server.Backend{Sessions: svc, Settings: svc, Ports: svc, Events: svc, Execs: svc, Files: svc, Checkpoints: svc, Storage: svc, Archives: svc, System: svc, Images: svc},
 		Idempotency: keys{db}, Log: cfg.Logger, Tokens: tokens, Hosts: cfg.HostNames,
 	})
 	if err != nil {

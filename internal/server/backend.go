@@ -21,6 +21,7 @@ type Backend struct {
 	Execs       Execs
 	Files       Files
 	Checkpoints Checkpoints
+	Storage     Storage
 	Archives    Archives
 	System      System
 	Images      Images
@@ -123,6 +124,14 @@ type Checkpoints interface {
 	VerifySession(ctx context.Context, ref string) (api.VerifyReport, error)
 	// RecoverSession goes to the newest state that verifies. Error: nothing_to_recover, kind conflict.
 	RecoverSession(ctx context.Context, ref string, req api.RecoverSession) (api.RecoverReport, error)
+}
+
+// Storage looks after what is stored of checkpoints.
+type Storage interface {
+	// CheckStorage reads all of it, and heals it if asked to.
+	CheckStorage(ctx context.Context, req api.CheckStorage) (api.StorageReport, error)
+	// StorageUsage says what it takes: for a session with its relatives, or for all if ref is empty.
+	StorageUsage(ctx context.Context, ref string) (api.StorageUsage, error)
 }
 
 // Images keeps what workspaces start from. A reference is a name or a digest, see package image.

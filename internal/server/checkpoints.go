@@ -23,7 +23,26 @@ func (r CheckpointRef) id() (id.Checkpoint, error) {
 }
 
 func (s *Server) checkpointRoutes() {
-	b := s.cfg.Backend.Checkpoints
+	b, storage := s.cfg.Backend.Checkpoints, s.cfg.Backend.Storage
+	handle(s, route{
+		id: "check-storage", method: http.MethodPost, path: "/checkpoints:verify", role: actor.Operator, waits: true,
+		summary: "Read all that is stored of checkpoints, and heal it if asked to",
+	}, func(ctx context.Context, in *struct {
+		Body *api.CheckStorage `required:"false"`
+	}) (api.StorageReport, error) {
+		req := api.CheckStorage{}
+		if in.Body != nil {
+			req = *in.Body
+		}
+		return storage.CheckStorage(ctx, req)
+	})
+	handle(s, route{
+		id: "storage-usage", method: http.MethodGet, path: "/checkpoints:usage", role: actor.Viewer, summary: "Say what checkpoints take",
+	}, func(ctx context.Context, in *struct {
+		Session string `query:"session" maxLength:"128" doc:"A session's name or id, whose relatives count too; empty: all."`
+	}) (api.StorageUsage, error) {
+		return storage.StorageUsage(ctx, in.Session)
+	})
 	handle(s, route{
 		id: "create-checkpoint", method: http.MethodPost, path: "/sessions/{s}/checkpoints", role: actor.Operator, status: http.StatusCreated,
 		summary: "Take a checkpoint",

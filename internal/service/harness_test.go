@@ -51,7 +51,7 @@ type world struct {
 	machine  func(*sandbox.Capabilities)         // makes another machine of this one, for the gVisor driver
 	clock    clock.Clock                         // nil: the machine's
 	idle     service.IdleDefaults
-	auto service.AutoDefaults
+	auto     service.AutoDefaults
 }
 
 func newWorld(t *testing.T) *world {

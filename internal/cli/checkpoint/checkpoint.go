@@ -43,6 +43,7 @@ func newList(e *env.Env) *cobra.Command {
 		Use: "checkpoints S", Short: "List a session's checkpoints", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return list(cmd.Context(), e, args[0]) },
 	}
+	cmd.AddCommand(storageCommands(e)...)
 	cmd.AddCommand(
 		&cobra.Command{
 			Use: "ls S", Short: "List a session's checkpoints", Args: cobra.ExactArgs(1),
