@@ -3,6 +3,7 @@ package inside
 import (
 	"bufio"
 	"crypto/rand"
+	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -146,7 +147,18 @@ func keepsOwnRandomness(p wire.Process) bool {
 			return true
 		}
 	}
-	return usesOpenSSL(p.PID)
+	return usesOpenSSL(p.PID) || isGo(p.PID)
+}
+
+// isGo reports whether a process runs a program of Go's, whose math/rand draws from generators in the memory of its threads. The linker leaves a section of
+// that name, see package debug/buildinfo.
+func isGo(pid int) bool {
+	f, err := elf.Open(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return f.Section(".go.buildinfo") != nil
 }
 
 // usesOpenSSL reports whether a process has OpenSSL's library, with its own generator, in its memory.
