@@ -164,7 +164,10 @@ type Limits struct {
 	TurnTimeMS    int64 `json:"turn_time_ms,omitempty" minimum:"0" doc:"Wall time of one turn."`
 	MemoryBytes   int64 `json:"memory_bytes,omitempty" minimum:"0" doc:"RAM of the sandbox."`
 	DiskBytes     int64 `json:"disk_bytes,omitempty" minimum:"0" doc:"Files above the image."`
+	Files         int64 `json:"files,omitempty" minimum:"0" doc:"How many files and directories, above the image."`
 	Processes     int   `json:"processes,omitempty" minimum:"0" doc:"Processes and threads in the workspace."`
+	OpenFiles     int   `json:"open_files,omitempty" minimum:"0" doc:"Files that each process may have open; 256 at least."`
+	SnapshotBytes int64 `json:"snapshot_bytes,omitempty" minimum:"0" doc:"What checkpoints may take: the stored memory images of the session and its forks, and the files that its checkpoints hold."`
 	ContextTokens int   `json:"context_tokens,omitempty" minimum:"0" doc:"The model's window, where the provider does not know it."`
 }
 

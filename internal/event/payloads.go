@@ -62,7 +62,10 @@ type Limits struct {
 	TurnTime    time.Duration `json:"turn_time_ns,omitempty"`   // wall time of one turn
 	MemoryBytes int64         `json:"memory_bytes,omitempty"`   // RAM of the sandbox
 	DiskBytes   int64         `json:"disk_bytes,omitempty"`     // files above the image
+	Files       int64         `json:"files,omitempty"`          // how many, above the image
 	Processes   int           `json:"processes,omitempty"`      // inside the sandbox
+	OpenFiles   int           `json:"open_files,omitempty"`     // of each process
+	Snapshots   int64         `json:"snapshot_bytes,omitempty"` // of memory images in the store, of the session and its forks, and of the session's file layers
 	ContextSize int           `json:"context_tokens,omitempty"` // the model's window, when the provider does not know it
 }
 

@@ -34,6 +34,7 @@ type result struct {
 	Index       Index
 	Stats       Stats
 	Bytes       int64
+	Files       int64
 	Hash        string
 	Differences []Difference
 	Refused     string // why a helper failed; "": it did not
@@ -49,7 +50,8 @@ var jobs = map[string]func(context.Context, job) (result, error){
 		return r, err
 	},
 	"usage": func(ctx context.Context, j job) (r result, err error) {
-		r.Bytes, err = diskUsage(ctx, j.Dirs[0])
+		u, err := diskUsage(ctx, j.Dirs[0])
+		r.Bytes, r.Files = u.Bytes, u.Files
 		return r, err
 	},
 	"hash": func(ctx context.Context, j job) (r result, err error) {

@@ -107,8 +107,8 @@ func TestModesThatRefuseTheirOwner(t *testing.T) {
 	if diffs, err := layer.Diff(t.Context(), "", []string{upper}, []string{dst}); err != nil || len(diffs) != 0 {
 		t.Errorf("the layer differs: %+v %v", diffs, err)
 	}
-	if n, err := layer.DiskUsage(t.Context(), dst); err != nil || n == 0 {
-		t.Errorf("%d bytes, %v", n, err)
+	if n, err := layer.DiskUsage(t.Context(), dst); err != nil || n.Bytes == 0 {
+		t.Errorf("%+v, %v", n, err)
 	}
 	flat := t.TempDir()
 	t.Cleanup(func() { open(flat) })

@@ -10,23 +10,29 @@ import (
 // keptOpen is of how many directories, at the top of a tree and at the end of the way down, the descriptors are kept while it is measured.
 const keptOpen = 64
 
-// DiskUsage returns the bytes that what is below dir takes on disk, a file with several names once. A program may be at work there, and
-// may want not to be measured: a tree may be deeper than a path is long, or than this process may open files. So no paths are made, and
-// the way back up leads over "..", where it is the directory that was left. What vanishes or is moved meanwhile is passed over.
-func DiskUsage(ctx context.Context, dir string) (int64, error) {
-	r, err := perform(ctx, job{Do: "usage", Dirs: []string{dir}})
-	return r.Bytes, err
+// Usage is what a tree takes, a file with several names once.
+type Usage struct {
+	Bytes int64 // on disk
+	Files int64 // and directories, but for the top
 }
 
-func diskUsage(ctx context.Context, dir string) (int64, error) {
+// DiskUsage measures what is below dir. A program may be at work there, and
+// may want not to be measured: a tree may be deeper than a path is long, or than this process may open files. So no paths are made, and
+// the way back up leads over "..", where it is the directory that was left. What vanishes or is moved meanwhile is passed over.
+func DiskUsage(ctx context.Context, dir string) (Usage, error) {
+	r, err := perform(ctx, job{Do: "usage", Dirs: []string{dir}})
+	return Usage{r.Bytes, r.Files}, err
+}
+
+func diskUsage(ctx context.Context, dir string) (Usage, error) {
 	top, err := openBeneath(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		return 0, err
+		return Usage{}, err
 	}
 	m := measure{seen: map[uint64]bool{}}
 	defer m.close()
 	if err := m.enter(top); err != nil {
-		return 0, err
+		return Usage{}, err
 	}
 	for len(m.way) > 0 {
 		if ctx.Err() != nil {
@@ -58,7 +64,7 @@ func diskUsage(ctx context.Context, dir string) (int64, error) {
 // measure is a walk through a tree: the directories from its top to where it is.
 type measure struct {
 	way   []measured
-	total int64
+	total Usage
 	seen  map[uint64]bool // files that have several names
 }
 
@@ -99,7 +105,8 @@ func (m *measure) enter(handle *os.File) error {
 		case st.Nlink > 1:
 			m.seen[st.Ino] = true
 		}
-		m.total += st.Blocks * 512
+		m.total.Bytes += st.Blocks * 512
+		m.total.Files++
 	}
 	return nil
 }

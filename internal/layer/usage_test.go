@@ -70,8 +70,8 @@ func TestX8_DiskUsageOfATreeDeeperThanAPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if least, most := int64(files)<<20, int64(files)<<20+16<<20; n < least || n > most {
-		t.Fatalf("%d bytes of %d files of 1 MiB", n, files)
+	if least, most := int64(files)<<20, int64(files)<<20+16<<20; n.Bytes < least || n.Bytes > most || n.Files < int64(files) {
+		t.Fatalf("%+v of %d files of 1 MiB", n, files)
 	}
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -111,6 +111,13 @@ const (
 type Limits struct {
 	MemoryBytes int64
 	Processes   int
+	OpenFiles   int // of each process
+}
+
+// Whole are the limits that hold for the sandbox as a whole, not for each process.
+func (l Limits) Whole() Limits {
+	l.OpenFiles = 0
+	return l
 }
 
 // Sandbox runs one workspace. Its methods may be called at the same time; lifecycle calls are serialised inside.

@@ -57,6 +57,9 @@ func (l *live) take(ctx context.Context, c cutting) (event.CheckpointCreatedData
 	l.svc.gc.RLock()
 	defer l.svc.gc.RUnlock()
 	st := l.state()
+	if err := l.room(ctx, st, c.kind); err != nil {
+		return event.CheckpointCreatedData{}, err
+	}
 	seen := l.seen()
 	var created event.CheckpointCreatedData
 	var m checkpoint.Manifest

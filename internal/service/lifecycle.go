@@ -104,7 +104,7 @@ func (s *Service) sandboxSpec(who identity, root sandbox.Root, caps sandbox.Capa
 	out := sandbox.Spec{
 		ID: id.NewSandbox(), Session: who.id, SpoolDir: s.cfg.Dirs.Spool(who.id), Root: root, Hostname: hostname(who.name),
 		Env:     baseEnv(),
-		Limits:  sandbox.Limits{MemoryBytes: spec.Limits.MemoryBytes, Processes: spec.Limits.Processes},
+		Limits:  sandbox.Limits{MemoryBytes: spec.Limits.MemoryBytes, Processes: spec.Limits.Processes, OpenFiles: spec.Limits.OpenFiles},
 		Network: sandbox.NetworkNone,
 	}
 	if caps.Network {
@@ -428,7 +428,8 @@ func (l *live) putAway(ctx context.Context, q sleep) (checkpoint.Manifest, error
 
 // upperBytes is how much a generation's upper holds, which is to become a layer as it is: also what deltas have copied from it already.
 func (l *live) upperBytes(ctx context.Context, g workspace.Generation) (int64, error) {
-	return layer.DiskUsage(ctx, l.workspace.Root(g).Upper)
+	u, err := layer.DiskUsage(ctx, l.workspace.Root(g).Upper)
+	return u.Bytes, err
 }
 
 // finishSleep does what follows the end of a sandbox: seal its files and append what happened. It may be repeated after a crash.

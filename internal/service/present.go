@@ -94,14 +94,14 @@ func presentDevolved(d event.WorkspaceDevolvedData) api.Devolved {
 func presentLimits(l event.Limits) api.Limits {
 	return api.Limits{
 		Steps: l.Steps, TotalTokens: l.TotalTokens, CostMicros: l.CostMicros, TurnTimeMS: l.TurnTime.Milliseconds(),
-		MemoryBytes: l.MemoryBytes, DiskBytes: l.DiskBytes, Processes: l.Processes, ContextTokens: l.ContextSize,
+		MemoryBytes: l.MemoryBytes, DiskBytes: l.DiskBytes, Files: l.Files, Processes: l.Processes, OpenFiles: l.OpenFiles, SnapshotBytes: l.Snapshots, ContextTokens: l.ContextSize,
 	}
 }
 
 func limitsOf(l api.Limits) event.Limits {
 	return event.Limits{
 		Steps: l.Steps, TotalTokens: l.TotalTokens, CostMicros: l.CostMicros, TurnTime: time.Duration(l.TurnTimeMS) * time.Millisecond,
-		MemoryBytes: l.MemoryBytes, DiskBytes: l.DiskBytes, Processes: l.Processes, ContextSize: l.ContextTokens,
+		MemoryBytes: l.MemoryBytes, DiskBytes: l.DiskBytes, Files: l.Files, Processes: l.Processes, OpenFiles: l.OpenFiles, Snapshots: l.SnapshotBytes, ContextSize: l.ContextTokens,
 	}
 }
 

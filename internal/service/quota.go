@@ -20,18 +20,28 @@ const (
 	quotaShare = 20
 )
 
-const limitDisk = "disk_bytes" // its JSON name in event.Limits
+// The JSON names of limits in event.Limits.
+const (
+	limitDisk  = "disk_bytes"
+	limitFiles = "files"
+)
 
 // watchDisk bounds the files of a workspace while sb runs it. A file system that could be bounded from below is not to be had
 // everywhere, so the limit is kept by looking: a program that writes beyond it is killed, and what it wrote stays for the session to
 // tidy up. Between two looks it can be exceeded.
 func (l *live) watchDisk(sb sandbox.Sandbox) {
-	limit := l.state().Spec.Limits.DiskBytes
-	if limit <= 0 {
+	limits := l.state().Spec.Limits
+	q := quota{live: l, sandbox: sb}
+	if limits.DiskBytes > 0 {
+		q.bounds = append(q.bounds, &bound{name: limitDisk, limit: limits.DiskBytes, of: func(u layer.Usage) int64 { return u.Bytes }})
+	}
+	if limits.Files > 0 {
+		q.bounds = append(q.bounds, &bound{name: limitFiles, limit: limits.Files, of: func(u layer.Usage) int64 { return u.Files }})
+	}
+	if len(q.bounds) == 0 {
 		return
 	}
 	l.svc.goroutine(func(ctx context.Context) {
-		q := quota{live: l, sandbox: sb, limit: limit}
 		for l.current() == sb {
 			began := l.svc.cfg.Clock.Now()
 			if err := q.look(ctx); err != nil && ctx.Err() == nil {
@@ -49,7 +59,14 @@ func (l *live) watchDisk(sb sandbox.Sandbox) {
 type quota struct {
 	live    *live
 	sandbox sandbox.Sandbox
-	limit   int64
+	bounds  []*bound
+}
+
+// bound is one limit on files.
+type bound struct {
+	name  string
+	limit int64
+	of    func(layer.Usage) int64
 
 	growth
 	warned bool
@@ -87,20 +104,26 @@ func (q *quota) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var used int64
+	var all layer.Usage
 	for _, dir := range dirs {
-		n, err := layer.DiskUsage(ctx, dir)
+		u, err := layer.DiskUsage(ctx, dir)
 		if err != nil {
 			return err
 		}
-		used += n
+		all.Bytes, all.Files = all.Bytes+u.Bytes, all.Files+u.Files
 	}
-	if q.exceeded(used, q.limit) {
-		return q.enforce(ctx, used)
-	}
-	if used*10 >= q.limit*8 && !q.warned {
-		q.warned = true
-		return q.tell(ctx, event.LimitWarned, used)
+	for _, b := range q.bounds {
+		used := b.of(all)
+		if b.exceeded(used, b.limit) {
+			if err := q.enforce(ctx, b, used); err != nil {
+				return err
+			}
+		} else if used*10 >= b.limit*8 && !b.warned {
+			b.warned = true
+			if err := q.tell(ctx, event.LimitWarned, b, used); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -111,8 +134,8 @@ const maxKills = 5
 
 // enforce kills the commands that run, and what commands that have ended left behind. Whoever comes next may run, so that files can be
 // deleted, until the files grow again.
-func (q *quota) enforce(ctx context.Context, used int64) error {
-	if q.kills > maxKills {
+func (q *quota) enforce(ctx context.Context, b *bound, used int64) error {
+	if b.kills > maxKills {
 		return q.live.operate(ctx, func() error {
 			if q.live.current() != q.sandbox || q.live.state().Workspace.State != session.WorkspaceRunning {
 				return nil
@@ -130,10 +153,10 @@ func (q *quota) enforce(ctx context.Context, used int64) error {
 			q.live.svc.cfg.Logger.Warn("cannot kill a command", "session", q.live.id, "exec", x, "error", err)
 		}
 	}
-	if q.kills > 1 {
+	if b.kills > 1 {
 		return nil
 	}
-	return q.tell(ctx, event.LimitReached, used)
+	return q.tell(ctx, event.LimitReached, b, used)
 }
 
 // writers returns the commands that may be writing: those that run, and those that have ended but have processes left.
@@ -162,7 +185,7 @@ func (q *quota) writers(ctx context.Context) ([]id.Exec, error) {
 	return out, nil
 }
 
-func (q *quota) tell(ctx context.Context, what event.Type, used int64) error {
-	_, err := q.live.append(ctx, event.Draft{Type: what, ActorID: systemActor, Data: event.LimitData{Limit: limitDisk, Used: used, Max: q.limit}})
+func (q *quota) tell(ctx context.Context, what event.Type, b *bound, used int64) error {
+	_, err := q.live.append(ctx, event.Draft{Type: what, ActorID: systemActor, Data: event.LimitData{Limit: b.name, Used: used, Max: b.limit}})
 	return err
 }

@@ -112,6 +112,9 @@ func (s *Service) startCreated(ctx context.Context, sid id.Session) (api.Session
 	return s.GetSession(ctx, string(sid))
 }
 
+// leastOpenFiles is the smallest limit on open files: the interpreters that the guest keeps have theirs at 249 to 251.
+const leastOpenFiles = 256
+
 // specOf checks a request and fills in the defaults.
 func (s *Service) specOf(ctx context.Context, req api.CreateSession) (event.Spec, error) {
 	spec := event.Spec{
@@ -120,6 +123,10 @@ func (s *Service) specOf(ctx context.Context, req api.CreateSession) (event.Spec
 	var err error
 	if spec.Checkpoints, err = checkpointsOf(req.Checkpoints); err != nil {
 		return spec, err
+	}
+	if n := spec.Limits.OpenFiles; n > 0 && n < leastOpenFiles {
+		return spec, errdefs.New(errdefs.Invalid, "limit_too_low", "%d open files for each process are too few", n).
+			WithHint("give it %d at least: the interpreters of the workspace need that many", leastOpenFiles)
 	}
 	if spec.Image == "" {
 		spec.Image = "host"

@@ -178,7 +178,8 @@ func (s *Service) StorageUsage(ctx context.Context, ref string) (api.StorageUsag
 	if out.Cached, err = s.checkpoints.CachedBytes(ctx); err != nil {
 		return out, err
 	}
-	out.Layers, err = layer.DiskUsage(ctx, s.cfg.Dirs.Layers())
+	u, err := layer.DiskUsage(ctx, s.cfg.Dirs.Layers())
+	out.Layers = u.Bytes
 	return out, err
 }
 

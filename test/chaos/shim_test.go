@@ -161,8 +161,12 @@ func (w *world) shootDuring(s shot, p part, after time.Duration) {
 	w.t.Logf("after %v: hit %t, %v", after, hit, err)
 	within(w.t, deathIn, "the session has come to rest", func() error {
 		s := w.session(one).Workspace
-		if hit && s.State == api.WorkspaceRunning && s.SandboxID == target {
-			return fmt.Errorf("S3: it is %s, and its sandbox was killed", s.State)
+		if !hit || s.State != api.WorkspaceRunning || s.SandboxID != target {
+			return nil
+		}
+		// What was killed may have been a spare, in whose place another sandbox was made: that one answers.
+		if _, err := w.once.StartExec(w.ctx(), one, api.StartExec{Argv: []string{"/bin/true"}, Wait: true}); err != nil || w.session(one).Workspace.State != s.State {
+			return fmt.Errorf("S3: it is %s, and its sandbox was killed: %w", s.State, err)
 		}
 		return nil
 	})

@@ -25,8 +25,9 @@ type specFlags struct {
 	tokens                                         int64
 	cost                                           float64
 	turnTime                                       time.Duration
-	memory, disk                                   env.Bytes
-	processes, context                             int
+	memory, disk, snapshots                        env.Bytes
+	files                                          int64
+	processes, openFiles, context                  int
 	idle                                           idleFlags
 	checkpoints                                    env.CheckpointFlags
 }
@@ -43,6 +44,9 @@ func (f *specFlags) add(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.turnTime, "max-turn-time", 0, "wall time of one turn")
 	fs.Var(&f.memory, "memory", "RAM, such as 512M or 2G")
 	fs.Var(&f.disk, "disk", "files above the image, such as 10G")
+	fs.Int64Var(&f.files, "max-files", 0, "files and directories above the image")
+	fs.IntVar(&f.openFiles, "max-open-files", 0, "files that each process may have open, 256 or more")
+	fs.Var(&f.snapshots, "max-snapshot-bytes", "what checkpoints may take, such as 20G")
 	fs.IntVar(&f.processes, "max-processes", 0, "processes and threads in the workspace")
 	f.idle.add(fs)
 	f.checkpoints.Add(fs)
@@ -55,7 +59,7 @@ func (f *specFlags) request(e *env.Env) (api.CreateSession, error) {
 		Name: f.name, Goal: f.goal, Instructions: f.instructions, Driver: f.driver, Idle: f.idle.idle(), Checkpoints: f.checkpoints.Checkpoints(),
 		Limits: api.Limits{
 			Steps: f.steps, TotalTokens: f.tokens, CostMicros: int64(f.cost * 1e6), TurnTimeMS: f.turnTime.Milliseconds(),
-			MemoryBytes: int64(f.memory), DiskBytes: int64(f.disk), Processes: f.processes, ContextTokens: f.context,
+			MemoryBytes: int64(f.memory), DiskBytes: int64(f.disk), Files: f.files, Processes: f.processes, OpenFiles: f.openFiles, SnapshotBytes: int64(f.snapshots), ContextTokens: f.context,
 		},
 	}
 	if file, ok := strings.CutPrefix(f.instructions, "@"); ok {

@@ -262,12 +262,14 @@ func signalName(s unix.Signal) string {
 // limit sets the limits of a new process. They are not set on the guest, which must go on answering.
 func (g *Guest) limit(pid int) {
 	g.mu.Lock()
-	most := uint64(g.limits.Processes)
+	limits := g.limits
 	g.mu.Unlock()
-	if most == 0 {
-		return
-	}
-	if err := unix.Prlimit(pid, unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most, Max: most}, nil); err != nil && err != unix.ESRCH {
-		g.log.Warn("setting a limit", "err", err)
+	for resource, most := range map[int]int{unix.RLIMIT_NPROC: limits.Processes, unix.RLIMIT_NOFILE: limits.OpenFiles} {
+		if most == 0 {
+			continue
+		}
+		if err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: uint64(most), Max: uint64(most)}, nil); err != nil && err != unix.ESRCH {
+			g.log.Warn("setting a limit", "err", err)
+		}
 	}
 }

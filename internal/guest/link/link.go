@@ -32,6 +32,7 @@ type Config struct {
 // Limits are resource limits of every process inside. Zero leaves a limit as it is.
 type Limits struct {
 	Processes int // RLIMIT_NPROC; the kernel does not apply it to root
+	OpenFiles int // RLIMIT_NOFILE
 }
 
 // Link is the host end of one guest.

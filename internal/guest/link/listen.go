@@ -114,7 +114,7 @@ func (l *Link) adopt(c *conn, hello wire.Hello) bool {
 	if l.dead != nil {
 		return false
 	}
-	w := wire.Welcome{Version: wire.Version, Host: l.hostID, Env: l.cfg.Env, Limits: wire.Limits{Processes: l.cfg.Limits.Processes}, User: l.cfg.User, Dir: l.cfg.Dir}
+	w := wire.Welcome{Version: wire.Version, Host: l.hostID, Env: l.cfg.Env, Limits: wire.Limits(l.cfg.Limits), User: l.cfg.User, Dir: l.cfg.Dir}
 	for n := range l.pending {
 		w.Pending = append(w.Pending, n)
 	}

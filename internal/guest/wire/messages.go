@@ -45,6 +45,7 @@ type Welcome struct {
 // Limits are set inside. Zero leaves a limit as it is.
 type Limits struct {
 	Processes int // RLIMIT_NPROC
+	OpenFiles int `json:",omitempty"` // RLIMIT_NOFILE
 }
 
 // ExecSpec is sandbox.ExecSpec in this language.

@@ -60,7 +60,7 @@ func (d *Driver) launch(ctx context.Context, cfg shim.Config) (*shim.Client, err
 	}
 	opt := shim.LaunchOptions{Engine: engine, Mounts: true, UserMappings: os.Geteuid() != 0}
 	// Limits are set on a control group that the processes are born into, and in a user namespace mounts are not passed on.
-	if !d.opts.Spare || opt.UserMappings || cfg.Spec.Limits != (sandbox.Limits{}) {
+	if !d.opts.Spare || opt.UserMappings || cfg.Spec.Limits.Whole() != (sandbox.Limits{}) {
 		return shim.Launch(ctx, cfg, opt)
 	}
 	binary, err := os.Stat(engine)

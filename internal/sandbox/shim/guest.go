@@ -51,7 +51,7 @@ func newGuest(ctx context.Context, cfg Config, log *slog.Logger) (*guest, error)
 		Spool:  s,
 		Log:    log,
 		Env:    cfg.Spec.Env,
-		Limits: link.Limits{Processes: cfg.Spec.Limits.Processes},
+		Limits: link.Limits{Processes: cfg.Spec.Limits.Processes, OpenFiles: cfg.Spec.Limits.OpenFiles},
 		User:   cfg.Spec.User,
 		Dir:    cfg.Spec.Dir,
 	})

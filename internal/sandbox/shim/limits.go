@@ -11,7 +11,7 @@ import (
 // limit has the limits kept inside. What cannot be kept is said, and keeps no sandbox from starting.
 func (s *server) limit(ctx context.Context) {
 	limits := s.cfg.Spec.Limits
-	if limits != (sandbox.Limits{}) || s.cfg.Image != nil { // a restored guest has the limits of its image
+	if limits.Whole() != (sandbox.Limits{}) || s.cfg.Image != nil { // a restored guest has the limits of its image
 		if err := s.guest.Confine(ctx, limits.Processes, limits.MemoryBytes); err != nil && limits.Processes > 0 {
 			s.update(func(r *Record) { r.Running.Missing = append(r.Running.Missing, "process limit: "+err.Error()) })
 		}
