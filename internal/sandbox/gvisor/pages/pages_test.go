@@ -3,9 +3,11 @@ package pages_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"testing"
 
@@ -228,6 +230,61 @@ func TestADeletedImageIsNotShared(t *testing.T) {
 	if got := stored(t, c.save(m)); got != 100*pages.Size {
 		t.Errorf("it has %d pages of its own, want all 100", got/pages.Size)
 	}
+}
+
+// TestAnImageInAnotherFileSystemIsWhole: nothing can be linked into it.
+func TestAnImageInAnotherFileSystemIsWhole(t *testing.T) {
+	other, err := os.MkdirTemp("/dev/shm", "pages-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(other); err != nil {
+			t.Error(err)
+		}
+	})
+	m, c := newMemory(t, 100), newChain(t)
+	m.fill(0, 100)
+	c.save(m)
+	c.root = other
+	dir := c.save(m)
+	if got := stored(t, dir); got != 100*pages.Size {
+		t.Errorf("it has %d pages of its own, want all 100", got/pages.Size)
+	}
+}
+
+// TestAFullFileSystemIsAnError copies ahead and saves into one that has no room.
+func TestAFullFileSystemIsAnError(t *testing.T) {
+	m, c := newMemory(t, 100), newChain(t)
+	m.fill(0, 100)
+	c.save(m)
+	m.fill(0, 10)
+	s, dir := c.begin()
+	name := filepath.Join(dir, "pages-*.img")
+	names, err := filepath.Glob(name)
+	if err != nil || len(names) != 2 {
+		t.Fatal(names, err)
+	}
+	signal.Ignore(unix.SIGXFSZ)
+	defer signal.Reset(unix.SIGXFSZ)
+	var old unix.Rlimit // a file that may not grow is as good as a disk that is full
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 3 * pages.Size, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, perr := s.Precopy(context.Background(), 0, m.file)
+	_, serr := s.Save(pages.NewBuffers(), 0, m.file, 0, int64(len(m.want)))
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(perr, unix.EFBIG) || !errors.Is(serr, unix.EFBIG) {
+		t.Errorf("copying ahead: %v; saving: %v", perr, serr)
+	}
+	s.Discard()
+	next, dir := c.begin()
+	c.end(next, dir, m)
 }
 
 func TestZerosTakeNothing(t *testing.T) {

@@ -39,7 +39,7 @@ type Saver struct {
 type table []Run
 
 // Begin begins an image in dir. base is one of the same memory that is likely to have most of its pages, or nil. It stays the caller's, and has to stay
-// open until Finish or Discard; of its directory nothing is needed: what of it has been deleted everywhere is not shared.
+// open until Finish or Discard; of its directory nothing is needed: what of it has been deleted everywhere is not shared, nor what lies in another file system.
 func Begin(dir string, base *Image) (*Saver, error) {
 	s := &Saver{dir: dir}
 	if base != nil {
@@ -47,12 +47,8 @@ func Begin(dir string, base *Image) (*Saver, error) {
 		s.files = base.files
 		use := base.worthy()
 		for i := range use {
-			if !use[i] {
-				continue
-			}
-			err := linkFile(base.files[i], filepath.Join(dir, base.Sources[i].Name.File()))
-			if use[i] = err == nil; err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EMLINK) {
-				return nil, err
+			if use[i] {
+				use[i] = linkFile(base.files[i], filepath.Join(dir, base.Sources[i].Name.File()))
 			}
 		}
 		s.hints = base.tables(use)
@@ -66,13 +62,9 @@ func Begin(dir string, base *Image) (*Saver, error) {
 	return s, err
 }
 
-// linkFile gives an open file a name. The error is fs.ErrNotExist if it has none left. See linkat(2).
-func linkFile(f *os.File, to string) error {
-	err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW)
-	if err != nil {
-		return &os.LinkError{Op: "link", Old: f.Name(), New: to, Err: err}
-	}
-	return nil
+// linkFile gives an open file one more name, if it has any left and the file system can. See linkat(2).
+func linkFile(f *os.File, to string) bool {
+	return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW) == nil
 }
 
 // Dir is where the image is written.
