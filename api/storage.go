@@ -54,4 +54,5 @@ type LineageUsage struct {
 	Logical     int64    `json:"logical_bytes" doc:"What the memory images of all checkpoints would take as copies."`
 	Content     int64    `json:"content_bytes" doc:"What the stored chunks hold, each once, before compression."`
 	Stored      int64    `json:"stored_bytes" doc:"What they take, compressed and sealed."`
+	Encrypted   bool     `json:"encrypted" doc:"They are sealed with a key that is a secret; false too where nothing is stored."`
 }

@@ -39,7 +39,8 @@ type Config struct {
 	// HostNames are DNS names under which it may be addressed over TCP, besides localhost.
 	HostNames []string
 	// ImageCache is how many bytes memory images may take as files, beside the store that has them all.
-	ImageCache int64
+	ImageCache     int64
+	PlainSnapshots bool // the memory images of new sessions are sealed with a key that is no secret
 	// What becomes of sessions that nobody uses and that say nothing else themselves; 0: nothing.
 	IdlePause, IdleSuspend, IdleArchive, ExpireAfter time.Duration
 	// Checkpoints say when checkpoints are taken of sessions that say nothing else themselves; nil: as usual.
@@ -88,7 +89,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	harness, reachable := builtIn(cfg, clk, catalog)
-	images, err := openImages(cfg.DataDir)
+	images, err := openImages(cfg.DataDir, cfg.PlainSnapshots)
 	if err != nil {
 		return err
 	}

@@ -14,12 +14,16 @@ const (
 	keysDir   = "keys"
 )
 
-func openImages(dataDir string) (*snapshot.Store, error) {
+func openImages(dataDir string, plain bool) (*snapshot.Store, error) {
 	bucket, err := disk.Open(filepath.Join(dataDir, imagesDir))
 	if err != nil {
 		return nil, err
 	}
-	keys, err := disk.OpenKeys(filepath.Join(dataDir, keysDir))
+	open := disk.OpenKeys
+	if plain {
+		open = disk.OpenPublicKeys
+	}
+	keys, err := open(filepath.Join(dataDir, keysDir))
 	if err != nil {
 		return nil, err
 	}

@@ -168,7 +168,7 @@ func (s *Service) StorageUsage(ctx context.Context, ref string) (api.StorageUsag
 			return out, err
 		}
 		one := api.LineageUsage{
-			Lineage: string(first), Sessions: f.names, Checkpoints: len(f.manifests), Images: u.Snapshots, Content: u.Content, Stored: u.Stored,
+			Lineage: string(first), Sessions: f.names, Checkpoints: len(f.manifests), Images: u.Snapshots, Content: u.Content, Stored: u.Stored, Encrypted: u.Secret,
 		}
 		for _, m := range f.manifests {
 			one.Logical += m.MemoryBytes()

@@ -5,6 +5,8 @@ import (
 	"io"
 	"iter"
 	"time"
+
+	"github.com/zeebo/blake3"
 )
 
 // Bucket is where objects are kept: a directory, or a bucket of a cloud. Names are slash-separated and chosen by this package: lower-case
@@ -45,3 +47,6 @@ type Keys interface {
 
 // Key is the secret of a lineage.
 type Key [32]byte
+
+// PublicKey is that of lineages whose snapshots are to be no secret: everybody has it. It is the BLAKE3 hash of the text below, and part of the format.
+func PublicKey() Key { return blake3.Sum256([]byte("perdure.dev snapshot v1: no secret")) }

@@ -231,6 +231,7 @@ type Usage struct {
 	Chunks    int
 	Stored    int64 // bytes of all packs
 	Content   int64 // bytes that the chunks hold, each counted once, before compression
+	Secret    bool  // there are packs, and they are sealed with a key that is one
 }
 
 // Usage measures a lineage.
@@ -250,6 +251,7 @@ func (s *Store) Usage(ctx context.Context, name Lineage) (Usage, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u.Packs, u.Chunks = len(l.packs), len(l.chunks)
+	u.Secret = u.Packs > 0 && l.key != PublicKey()
 	for _, p := range l.packs {
 		u.Stored += p.size
 	}

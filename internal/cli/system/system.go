@@ -26,7 +26,8 @@ type ServeOptions struct {
 	LogLevel  string   // debug, info, warn or error
 	Ready     func()   // to be called once the daemon answers
 	// ImageCache is how many bytes memory images may take as files, beside the store that has them all.
-	ImageCache env.Bytes
+	ImageCache     env.Bytes
+	PlainSnapshots bool // new memory images are sealed with a key that is no secret
 	// What becomes of sessions that nobody uses and that say nothing else themselves.
 	IdlePause, IdleSuspend, IdleArchive, ExpireAfter env.Threshold
 	// Checkpoints say when checkpoints are taken of sessions that say nothing else themselves; nil: as usual.
@@ -44,6 +45,7 @@ func Commands(e *env.Env, serve Serve) []*cobra.Command {
 
 func newServe(e *env.Env, serve Serve) *cobra.Command {
 	var auto env.CheckpointFlags
+	encrypt := true
 	o := ServeOptions{ImageCache: 8 << 30, IdleSuspend: env.NewThreshold(30 * time.Minute)}
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the daemon", Args: cobra.NoArgs,
@@ -57,13 +59,14 @@ func newServe(e *env.Env, serve Serve) *cobra.Command {
 			if serve == nil {
 				return errdefs.New(errdefs.Unavailable, "no_daemon", "this build holds no daemon").WithHint("Build cmd/perdure.")
 			}
-			o.DataDir, o.Checkpoints = dir, auto.Given()
+			o.DataDir, o.Checkpoints, o.PlainSnapshots = dir, auto.Given(), !encrypt
 			return keepServing(cmd.Context(), e, serve, o)
 		},
 	}
 	cmd.Flags().StringVar(&o.Listen, "listen", "", "a TCP address to listen on, such as 127.0.0.1:7070")
 	cmd.Flags().StringSliceVar(&o.HostNames, "host-name", nil, "a DNS name under which it may be addressed over TCP")
 	cmd.Flags().Var(&o.ImageCache, "image-cache", "memory images that are kept as files for a fast resume, beside the compressed and encrypted store that has them all")
+	cmd.Flags().BoolVar(&encrypt, "encrypt-snapshots", true, "seal the memory images of new sessions with a key of their own that is a secret")
 	cmd.Flags().Var(env.ThresholdVar(&o.IdlePause), "idle-pause", "pause sessions that are idle for so long and say nothing else themselves (default never)")
 	cmd.Flags().Var(env.ThresholdVar(&o.IdleSuspend), "idle-suspend", "suspend sessions that are idle for so long, unless their driver keeps no memory")
 	cmd.Flags().Var(env.ThresholdVar(&o.IdleArchive), "idle-archive", "keep the RAM of sessions that sleep for so long in the store only (default never)")

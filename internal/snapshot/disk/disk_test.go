@@ -106,3 +106,37 @@ func TestNamesStayInside(t *testing.T) {
 		}
 	}
 }
+
+// TestPublicKeys makes a lineage whose key is no secret, beside one whose key is, and opens both the other way.
+func TestPublicKeys(t *testing.T) {
+	root := t.TempDir()
+	secret, err := disk.OpenKeys(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := disk.OpenPublicKeys(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := func(k *disk.Keys, l snapshot.Lineage) snapshot.Key {
+		t.Helper()
+		got, err := k.Key(t.Context(), l, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	a, b := key(secret, "a"), key(public, "b")
+	if a == snapshot.PublicKey() || b != snapshot.PublicKey() {
+		t.Fatal("the keys are the wrong way round")
+	}
+	if key(public, "a") != a || key(secret, "b") != b {
+		t.Error("a lineage has got another key")
+	}
+	if err := public.Destroy(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	if key(secret, "b") == snapshot.PublicKey() {
+		t.Error("a new lineage has the key that everybody has")
+	}
+}

@@ -17,12 +17,22 @@ import (
 )
 
 // Keys is a directory of keys: a file for each lineage, with 64 hex digits.
-type Keys struct{ root string }
+type Keys struct {
+	root   string
+	public bool
+}
 
 var _ snapshot.Keys = (*Keys)(nil)
 
 // OpenKeys makes the directory if there is none.
-func OpenKeys(root string) (*Keys, error) { return &Keys{root}, os.MkdirAll(root, 0o700) }
+func OpenKeys(root string) (*Keys, error) { return &Keys{root: root}, os.MkdirAll(root, 0o700) }
+
+// OpenPublicKeys is OpenKeys, but new lineages get the key that everybody has. Those that have one keep it.
+func OpenPublicKeys(root string) (*Keys, error) {
+	k, err := OpenKeys(root)
+	k.public = true
+	return k, err
+}
 
 func (k *Keys) path(l snapshot.Lineage) (string, error) {
 	if s := string(l); s == "" || strings.HasPrefix(s, ".") || strings.ContainsRune(s, '/') {
@@ -45,7 +55,11 @@ func (k *Keys) Key(_ context.Context, l snapshot.Lineage, create bool) (snapshot
 		return snapshot.Key{}, errdefs.New(errdefs.NotFound, snapshot.CodeKeyMissing, "there is no key for the snapshots of %s", l).
 			WithHint("without its key a snapshot cannot be read by anybody; it is deleted with the last session that could use it")
 	}
-	_, _ = rand.Read(key[:]) // it never fails: see crypto/rand
+	if k.public {
+		key = snapshot.PublicKey()
+	} else {
+		_, _ = rand.Read(key[:]) // it never fails: see crypto/rand
+	}
 	if err := k.create(path, key); err != nil {
 		return snapshot.Key{}, err
 	}
