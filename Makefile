@@ -28,7 +28,7 @@ test: deps build ## run all tests
 	$(GO) test $(TESTFLAGS) ./...
 
 # The packages with concurrency of their own. The engine's is left out: it would compile all of gVisor once more, which has its own tests.
-RACE := ./internal/event/... ./internal/session ./internal/store/... ./internal/guest/... ./internal/sandbox/shim ./internal/sandbox/process \
+RACE := ./internal/event/... ./internal/session ./internal/store/... ./internal/guest/... ./internal/sandbox/shim ./internal/sandbox/process ./internal/sandbox/gvisor/pages ./internal/checkpoint \
 	./internal/snapshot/... ./internal/layer ./internal/agent/... ./internal/service ./internal/server/... ./client
 
 race: deps ## run the concurrent packages under the race detector

@@ -161,6 +161,7 @@ type Status struct {
 // RestoreReport says what a restore kept and what it reset, as seen from inside.
 type RestoreReport struct {
 	Processes   []Process
+	Hostname    string    // as it is now; "": unknown
 	Reseeded    []string  // what got new randomness
 	Unreseeded  []Process // their own random generators are copies of the original's
 	Connections []string  // ADDRESS:PORT of the other ends of connections to the outside, which are broken

@@ -121,6 +121,11 @@ func TestForksDrawDifferentNumbers(t *testing.T) {
 		add("ours", "random: "+w.python(f.ID, "random.random()"))
 		add("ours", "OpenSSL: "+w.python(f.ID, "ssl.RAND_bytes(16).hex()"))
 	}
+	for i, f := range forks.Data {
+		if told := strings.Join(w.get(f.ID).ResumeReport.Reset, "\n"); !strings.Contains(told, "renewed: the host name is "+drawn[i]["new hostname"]+",") {
+			t.Errorf("the report of %s does not name its host, %q: %s", f.Name, drawn[i]["new hostname"], told)
+		}
+	}
 	for name, pid := range pids { // also where it does not show: a generator may be in a thread that has not drawn
 		if r := w.get(forks.Data[0].ID).ResumeReport; !strings.Contains(strings.Join(r.Reset, "\n"), "of process "+pid+" ") {
 			t.Errorf("the report does not name the program of %s: %q", name, r.Reset)

@@ -217,6 +217,7 @@ func (r *restore) inside(ctx context.Context, sb sandbox.Sandbox, out *event.Res
 		out.Reset = append(out.Reset, fmt.Sprintf("not renewed: the random state of process %d (%s) is a copy of the original's", p.PID, name))
 	}
 	if r.fork {
+		out.Reset = append(out.Reset, "renewed: the host name is "+in.Hostname+", and /etc/machine-id is the fork's own")
 		out.Reset = append(out.Reset, "not renewed: the boot id of the workspace's kernel (/proc/sys/kernel/random/boot_id) is a copy of the original's")
 	}
 	out.Reset = append(out.Reset, in.Problems...)

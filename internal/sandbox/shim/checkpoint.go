@@ -96,13 +96,17 @@ func (s *server) cut(ctx context.Context, req checkpointStart, cutFiles func(ctx
 	if err != nil {
 		return 0, 0, err
 	}
-	// From here on the caller's death must not leave things half done.
-	ctx = context.WithoutCancel(ctx)
 	if before == sandbox.Running && !req.LeavePaused {
-		if err := s.engine.Prepare(ctx, req.Dir); err != nil {
-			s.log.Warn("nothing was saved ahead of a pause", "error", err)
+		err := s.engine.Prepare(ctx, req.Dir)
+		if ctx.Err() != nil { // nobody waits for it any more
+			return 0, 0, errors.Join(context.Cause(ctx), emptyDir(req.Dir))
+		}
+		if err != nil {
+			s.log.Warn("not all was saved ahead of a pause", "error", err)
 		}
 	}
+	// From here on the caller's death must not leave things half done.
+	ctx = context.WithoutCancel(ctx)
 	limited, cancel := context.WithTimeout(ctx, stillnessLimit)
 	defer cancel()
 

@@ -78,7 +78,7 @@ func (g *guest) restored(ctx context.Context, cfg Config) (sandbox.RestoreReport
 	entropy := make([]byte, entropyBytes)
 	rand.Read(entropy) // never fails, by its documentation
 	in, err := g.Restored(ctx, link.RestoreInfo{Hostname: cfg.Spec.Hostname, MachineID: cfg.MachineID, Entropy: entropy})
-	out := sandbox.RestoreReport{Processes: in.Processes, Reseeded: in.Reseeded, Unreseeded: in.Unreseeded, Problems: in.Problems}
+	out := sandbox.RestoreReport{Hostname: in.Hostname, Processes: in.Processes, Reseeded: in.Reseeded, Unreseeded: in.Unreseeded, Problems: in.Problems}
 	for _, c := range in.Connections {
 		out.Connections = append(out.Connections, c.Remote)
 	}

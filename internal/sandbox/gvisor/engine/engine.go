@@ -160,7 +160,9 @@ func (e *Engine) create(spec *specs.Spec) error {
 		ID:        containerID(e.cfg.Spec.ID),
 		Spec:      spec,
 		BundleDir: bundle,
-		Attached:  true, // the kernel kills the sandbox when the shim dies
+		// The kernel kills the sandbox when the shim dies; to be exact, when the thread ends that has made it. So no goroutine of the
+		// shim may end while it is locked to its thread, which would end that.
+		Attached: true,
 	})
 	if err != nil {
 		return errdefs.Wrap(err, errdefs.Internal, "engine_failed", "make the sandbox (%s)", e.bootLog())

@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"perdure.dev/perdure/internal/sandbox/gvisor/pages"
@@ -101,6 +103,11 @@ func (c *chain) end(s *pages.Saver, dir string, m *memory) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	c.finish(s, dir, m, runs)
+}
+
+func (c *chain) finish(s *pages.Saver, dir string, m *memory, runs []pages.Run) {
+	c.t.Helper()
 	im, err := s.Finish(runs)
 	if err != nil {
 		c.t.Fatal(err)
@@ -367,6 +374,32 @@ func TestPrecopyOfMemoryThatIsYetToCome(t *testing.T) {
 	if got := stored(t, first, dir) - stored(t, first); got != 0 {
 		t.Errorf("%d pages that came later were written again", got/pages.Size)
 	}
+}
+
+// TestSeveralSaveAtOnce saves parts of the memory side by side, some of it copied ahead.
+func TestSeveralSaveAtOnce(t *testing.T) {
+	const part, parts = 150, 8 // pages
+	m, c := newMemory(t, part*parts), newChain(t)
+	m.fill(0, part*parts)
+	c.save(m)
+	m.fill(0, part*parts/2)
+	s, dir := c.begin()
+	if _, err := s.Precopy(context.Background(), 0, m.file); err != nil {
+		t.Fatal(err)
+	}
+	m.fill(part, part*parts/2)
+	var all [parts][]pages.Run
+	var work errgroup.Group
+	for i := range parts {
+		work.Go(func() (err error) {
+			all[i], err = s.Save(pages.NewBuffers(), 0, m.file, int64(i*part*pages.Size), part*pages.Size)
+			return err
+		})
+	}
+	if err := work.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	c.finish(s, dir, m, slices.Concat(all[:]...))
 }
 
 func TestPrecopyStops(t *testing.T) {
