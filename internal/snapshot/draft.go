@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"sync"
 
@@ -152,7 +153,7 @@ func (d *Draft) store(ctx context.Context, p *packer) error {
 	data := p.finish()
 	defer func() { data = data[:0]; packBuffers.Put(&data) }()
 	o := Object{Name: d.l.prefix("packs") + p.name, Size: int64(len(data))}
-	if err := d.l.store.bucket.Put(ctx, o.Name, data); err != nil {
+	if err := d.l.putObject(ctx, o.Name, data); err != nil {
 		return err
 	}
 	stored, err := d.l.newPack(o)
@@ -197,10 +198,8 @@ func (d *Draft) Commit(ctx context.Context, name string, meta any) (Manifest, Ad
 	if err := d.flush(ctx); err != nil {
 		return Manifest{}, Added{}, err
 	}
-	if key, err := d.l.store.keys.Key(ctx, d.l.name, false); err != nil {
+	if err := d.l.alive(ctx); err != nil {
 		return Manifest{}, Added{}, err
-	} else if key != d.l.key {
-		return Manifest{}, Added{}, errdefs.New(errdefs.Conflict, CodeKeyMissing, "the lineage %s was deleted while this was written", d.l.name)
 	}
 	if _, err := d.l.manifest(ctx, name); !isCode(err, CodeNotFound) {
 		if err == nil {
@@ -208,10 +207,33 @@ func (d *Draft) Commit(ctx context.Context, name string, meta any) (Manifest, Ad
 		}
 		return Manifest{}, Added{}, err
 	}
-	if err := d.l.store.bucket.Put(ctx, manifestObject(d.l.name, name), sealed); err != nil {
+	if err := d.l.putObject(ctx, manifestObject(d.l.name, name), sealed); err != nil {
 		return Manifest{}, Added{}, err
 	}
 	return m, d.added, nil
+}
+
+// alive fails when the lineage has been destroyed since it was opened.
+func (l *lineage) alive(ctx context.Context) error {
+	key, err := l.store.keys.Key(ctx, l.name, false)
+	if err == nil && key != l.key {
+		err = errdefs.New(errdefs.Conflict, CodeKeyMissing, "the lineage %s was deleted while this was written", l.name)
+	}
+	return err
+}
+
+// putObject stores an object, and leaves nothing of it where the lineage is destroyed meanwhile: Destroy deletes the key first, and then lists the objects,
+// so either it finds this one, or the key is gone by now.
+func (l *lineage) putObject(ctx context.Context, name string, data []byte) error {
+	if err := l.store.bucket.Put(ctx, name, data); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
+	err := l.alive(ctx)
+	if isCode(err, CodeKeyMissing) {
+		return errors.Join(err, l.store.bucket.Delete(ctx, name))
+	}
+	return err
 }
 
 // Discard gives the draft up. What it has stored goes with the next Collect. After Commit it does nothing.

@@ -361,6 +361,38 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// TestDestroyLeavesNothing destroys a lineage just before an object of it is stored: while Collect puts its packs together, and while a draft is written.
+func TestDestroyLeavesNothing(t *testing.T) {
+	for name, work := range map[string]func(r *rig) error{
+		"collect": func(r *rig) error { _, err := r.Collect(t.Context(), "lin"); return err },
+		"draft":   func(r *rig) error { _, err := r.trySave(t, "lin", "late", noise(99, 1<<20)); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, t.TempDir())
+			for i := range 9 { // small packs, which are put together
+				r.save(t, "lin", fmt.Sprint("s", i), noise(uint64(i), 100<<10))
+			}
+			var once sync.Once
+			r.bucket.Before = func(_ int, op, _ string) error {
+				if op == "put" {
+					once.Do(func() {
+						if err := r.Destroy(t.Context(), "lin"); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				return nil
+			}
+			if err := work(r); errdefs.CodeOf(err) != snapshot.CodeKeyMissing {
+				t.Errorf("it ends with %v", err)
+			}
+			for o, err := range r.bucket.List(t.Context(), "lin/") {
+				t.Errorf("%s is left, %v", o.Name, err)
+			}
+		})
+	}
+}
+
 func TestCollectKeepsWhatIsReadAndWritten(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	data := noise(1, 3<<20)
