@@ -105,7 +105,12 @@ func (c *choice) Set(s string) error {
 }
 
 // String implements pflag.Value.
-func (c *choice) String() string { return c.value }
+func (c *choice) String() string {
+	if c.set && c.value == "" {
+		return "default"
+	}
+	return c.value
+}
 
 // Type implements pflag.Value.
 func (c *choice) Type() string { return "on|off" }
@@ -146,6 +151,8 @@ func (c *count) String() string {
 	switch {
 	case c.n < 0:
 		return "none"
+	case c.n == 0 && c.set:
+		return "default"
 	case c.n == 0:
 		return ""
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"perdure.dev/perdure/internal/errdefs"
 )
 
@@ -18,6 +20,7 @@ import (
 type Serving struct {
 	Listen    string   `json:"listen,omitempty"`
 	HostNames []string `json:"host_names,omitempty"`
+	Flags     []string `json:"flags,omitempty"` // all others that were given
 	// Models are the names of the environment's variables about models that were set. Their values are nobody's business.
 	Models []string `json:"models,omitempty"`
 }
@@ -62,12 +65,33 @@ func died(dataDir string) (s Serving, ok bool) {
 
 func (s Serving) flags() []string {
 	if s.Listen == "" {
-		return nil
+		return s.Flags
 	}
-	out := []string{"--listen", s.Listen}
+	out := append(slices.Clip(s.Flags), "--listen", s.Listen)
 	for _, h := range s.HostNames {
 		out = append(out, "--host-name", h)
 	}
+	return out
+}
+
+// FlagsOf returns the flags that were given, but for some, as arguments that give them again.
+func FlagsOf(fs *pflag.FlagSet, but ...string) []string {
+	var out []string
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !f.Changed || slices.Contains(but, f.Name) {
+			return
+		}
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, v := range values {
+			if v == "" {
+				v = "0" // which a number does not show
+			}
+			out = append(out, "--"+f.Name+"="+v)
+		}
+	})
 	return out
 }
 
@@ -83,8 +107,8 @@ func (e *Env) start(ctx context.Context, dataDir, socket string) error {
 	flags := before.flags()
 	err := e.Spawn(ctx, dataDir, socket, flags...)
 	note := "perdure: the daemon had died; another one is started"
-	if flags != nil && err != nil && strings.Contains(errdefs.HintOf(err), "(address_in_use)") {
-		err = e.Spawn(ctx, dataDir, socket)
+	if before.Listen != "" && err != nil && strings.Contains(errdefs.HintOf(err), "(address_in_use)") {
+		err = e.Spawn(ctx, dataDir, socket, before.Flags...)
 		note += "; it does not listen on " + before.Listen + ", which is taken"
 	}
 	if err != nil || !dead || e.JSON {

@@ -71,6 +71,8 @@ func (v thresholdValue) Type() string { return "time" }
 
 func (v thresholdValue) String() string {
 	switch {
+	case v.t != nil && v.t.MS == 0 && v.t.Set:
+		return "default"
 	case v.t == nil || v.t.MS == 0:
 		return ""
 	case v.t.MS < 0:

@@ -60,7 +60,8 @@ func newServe(e *env.Env, serve Serve) *cobra.Command {
 				return errdefs.New(errdefs.Unavailable, "no_daemon", "this build holds no daemon").WithHint("Build cmd/perdure.")
 			}
 			o.DataDir, o.Checkpoints, o.PlainSnapshots = dir, auto.Given(), !encrypt
-			return keepServing(cmd.Context(), e, serve, o)
+			how := env.Serving{Listen: o.Listen, HostNames: o.HostNames, Flags: env.FlagsOf(cmd.LocalNonPersistentFlags(), "listen", "host-name")}
+			return keepServing(cmd.Context(), e, serve, o, how)
 		},
 	}
 	cmd.Flags().StringVar(&o.Listen, "listen", "", "a TCP address to listen on, such as 127.0.0.1:7070")
@@ -78,8 +79,7 @@ func newServe(e *env.Env, serve Serve) *cobra.Command {
 }
 
 // keepServing serves, and notes in the data directory how, for whoever is to replace a daemon that died.
-func keepServing(ctx context.Context, e *env.Env, serve Serve, o ServeOptions) error {
-	how := env.Serving{Listen: o.Listen, HostNames: o.HostNames}
+func keepServing(ctx context.Context, e *env.Env, serve Serve, o ServeOptions, how env.Serving) error {
 	kept := false
 	o.Ready = func() { // only now is the data directory known to be this daemon's
 		if err := how.Keep(o.DataDir, e.Getenv); err != nil {
