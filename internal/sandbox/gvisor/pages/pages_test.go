@@ -294,6 +294,37 @@ func TestAFullFileSystemIsAnError(t *testing.T) {
 	c.end(next, dir, m)
 }
 
+// TestADamagedBaseIsNotShared damages the last image, which stays open: the next one is right, and whole by itself but for what is still good.
+func TestADamagedBaseIsNotShared(t *testing.T) {
+	for name, damage := range map[string]func(name string) error{
+		"cut short": func(name string) error { return os.Truncate(name, 30*pages.Size+5) },
+		"empty":     func(name string) error { return os.Truncate(name, 0) },
+		"written over": func(name string) error {
+			return os.WriteFile(name, bytes.Repeat([]byte("x"), 50*pages.Size), 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, c := newMemory(t, 100), newChain(t)
+			m.fill(0, 100)
+			c.save(m)
+			for i := 0; i < 100; i += 10 { // in pieces, of which some can be read
+				m.fill(i, 1)
+			}
+			each(t, c.save(m), damage)
+			m.fill(90, 3)
+			for _, ahead := range []bool{true, false} {
+				s, dir := c.begin()
+				if ahead {
+					if _, err := s.Precopy(context.Background(), 0, m.file); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.end(s, dir, m)
+			}
+		})
+	}
+}
+
 func TestZerosTakeNothing(t *testing.T) {
 	m, c := newMemory(t, 5000), newChain(t)
 	m.clear(0, 5000) // pages that are there, and hold nothing

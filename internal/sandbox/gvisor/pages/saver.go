@@ -48,7 +48,8 @@ func Begin(dir string, base *Image) (*Saver, error) {
 		use := base.worthy()
 		for i := range use {
 			if use[i] {
-				use[i] = linkFile(base.files[i], filepath.Join(dir, base.Sources[i].Name.File()))
+				info, err := base.files[i].Stat() // it may have been damaged since
+				use[i] = err == nil && info.Size() >= base.Sources[i].Pages*Size && linkFile(base.files[i], filepath.Join(dir, base.Sources[i].Name.File()))
 			}
 		}
 		s.hints = base.tables(use)
@@ -180,8 +181,10 @@ func (s *Saver) take(b *Buffers, runs []Run, memory int, t table, place, count i
 		data := b.memory[done*Size : (done+hint.Pages)*Size]
 		was := b.source[:len(data)]
 		if hint.Source != Zeros {
-			if err := s.readSource(hint, was); err != nil {
+			if err := s.readSource(hint, was); err != nil && hint.Source == s.fresh {
 				return nil, err
+			} else if err != nil { // it has been damaged since: what it had is written again
+				hint.Source = Zeros
 			}
 		}
 		if hint.Source != Zeros && bytes.Equal(data, was) {
