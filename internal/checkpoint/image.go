@@ -312,12 +312,16 @@ func (s *Store) cached(ctx context.Context) (list []cachedImage, total int64, er
 		}
 		one := cachedImage{id: c, used: info.ModTime(), stored: err == nil && sealed.Image}
 		entries, err := os.ReadDir(s.memoryDir(c))
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted meanwhile
+		} else if err != nil {
 			return nil, 0, err
 		}
 		for _, e := range entries {
 			var st unix.Stat_t
-			if err := unix.Lstat(filepath.Join(s.memoryDir(c), e.Name()), &st); err != nil {
+			if err := unix.Lstat(filepath.Join(s.memoryDir(c), e.Name()), &st); errors.Is(err, fs.ErrNotExist) {
+				continue
+			} else if err != nil {
 				return nil, 0, err
 			}
 			one.bytes += st.Blocks * 512 / int64(max(1, st.Nlink))
