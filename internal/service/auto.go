@@ -80,7 +80,7 @@ func (s *Service) autoPolicy(spec event.Spec) autoPolicy {
 //
 // Whoever gets at the sandbox is counted, when he begins and when he ends, and so are commands. Processes that run on by themselves show by the
 // processor time that they take; one that takes next to none, and still changes something, is missed. So an automatic checkpoint may be left out by
-// this, and nothing else may.
+// this, and nothing else may; before a risky call, none at all may have been taken.
 type changes struct {
 	touches uint64
 	saved   uint64 // touches at the last checkpoint; 0: there was none since the daemon knows of the sandbox
@@ -112,19 +112,24 @@ func (l *live) saved(seen changes) {
 // computes is the part of a processor that counts as work, if processes have taken that much since the last checkpoint.
 const computes = 0.05
 
-// mayDiffer reports whether the workspace may have changed since the last checkpoint.
-func (l *live) mayDiffer(st session.State) bool {
-	for _, x := range st.Execs {
-		if !x.Abandoned {
-			return true
-		}
+// mayDiffer reports whether the workspace may have changed since the last checkpoint. Where it is strict, no processor time is little.
+func (l *live) mayDiffer(st session.State, strict bool) bool {
+	if len(st.Execs) > 0 { // abandoned ones too: a copy of their processes may be running
+		return true
 	}
 	used, at := l.processorTime()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.changes
 	took := used - w.used
-	return w.saved != w.touches || at.IsZero() || took < 0 || took > 0 && float64(took) >= computes*float64(at.Sub(w.at))
+	span := at.Sub(w.at)
+	if w.saved != w.touches || len(l.uses.now) > 0 || at.IsZero() || took < 0 {
+		return true
+	}
+	if strict {
+		return took > 0 || span <= 0 // the same reading says nothing
+	}
+	return took > 0 && float64(took) >= computes*float64(span)
 }
 
 // processorTime is how much the sandbox has used.
@@ -147,7 +152,14 @@ func (l *live) processorTime() (time.Duration, time.Time) {
 // autosave takes a checkpoint, if the workspace runs and may have changed. That it fails is told and stops nobody; it returns an error only when
 // ctx has ended.
 func (l *live) autosave(ctx context.Context, kind event.CheckpointKind, message string) error {
-	if st := l.state(); st.Workspace.State != session.WorkspaceRunning || l.current() == nil || l.portsOpen() || !l.mayDiffer(st) {
+	st := l.state()
+	if st.Workspace.State != session.WorkspaceRunning || l.current() == nil || !l.mayDiffer(st, kind == event.KindRisky) {
+		return nil
+	}
+	if l.portsOpen() {
+		if kind == event.KindRisky { // which somebody may count on
+			l.missed(ctx, kind, errdefs.New(errdefs.Conflict, "ports_open", "a connection to a forwarded port is open, which a checkpoint would cut"))
+		}
 		return nil
 	}
 	err := l.operate(ctx, func() error {
@@ -165,13 +177,18 @@ func (l *live) autosave(ctx context.Context, kind event.CheckpointKind, message 
 		return nil
 	}
 	l.svc.cfg.Logger.Warn("an automatic checkpoint could not be taken", "session", l.id, "kind", kind, "error", err)
-	_, err = l.append(ctx, event.Draft{Type: event.CheckpointMissed, ActorID: systemActor, Data: event.CheckpointMissedData{
-		Kind: kind, Code: errdefs.CodeOf(err), Message: err.Error(),
+	l.missed(ctx, kind, err)
+	return nil
+}
+
+// missed records that a checkpoint is missing, and why.
+func (l *live) missed(ctx context.Context, kind event.CheckpointKind, why error) {
+	_, err := l.append(ctx, event.Draft{Type: event.CheckpointMissed, ActorID: systemActor, Data: event.CheckpointMissedData{
+		Kind: kind, Code: errdefs.CodeOf(why), Message: why.Error(),
 	}})
 	if err != nil && ctx.Err() == nil {
 		l.svc.cfg.Logger.Warn("cannot record that a checkpoint is missing", "session", l.id, "error", err)
 	}
-	return nil
 }
 
 // portsOpen reports whether connections to forwarded ports are open, which a checkpoint would cut.
